@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from dnncore.selection.plugins import register, registry, unregister
@@ -34,10 +35,11 @@ def check_backend(
     match: str = "",
     timeout: float = 60.0,
     plugins: str | Sequence[str] = (),
+    claims: str | Path = "",
 ) -> list[CaseResult]:
     """Run the cases of one size, print the failures and the coverage, and return the results.
 
-    engine, match: as for `Plan`.
+    engine, match, claims: as for `Plan`. A lost claim is a failure of its case.
     timeout: seconds allowed to a check of a case.
     plugins: the name of a module with the hook, or several names, for a backend that is not
         installed. The process that runs the cases registers them. This process registers them, too,
@@ -47,17 +49,19 @@ def check_backend(
     results: list[CaseResult] = []
     entries: list[Entry] = []
     with _registered(backend, plugins):
-        jobs = Plan(backend, size, engine, match).jobs()
+        plan = Plan(backend, size, engine, match, claims=claims)
+        jobs, absent = plan.jobs(), plan.absent()
     settings: dict[str, Any] = {"timeout": timeout, "plugins": plugins}
     with Worker(**settings) as worker, Worker(**settings) as fresh:
         for job in jobs:
             start = time.perf_counter()
             result = worker.run(job.text, job.engine, job.impl)
+            result = job.claim.judge(result) if job.claim else result
             results.append(result)
             entries.append(entry(job, result, time.perf_counter() - start))
             if result.failures:
                 _say(result, repetition(job, map(str, result.failures), plugins, fresh)[0])
-    _say(table(entries), *left_out(entries), *remarks(entries), division_of_time(entries))
+    _say(table(entries), *left_out(entries), *remarks(entries), division_of_time(entries), *absent)
     return results
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
-from dnncore.testing.running.plan import Job, Plan
+from dnncore.testing.running.plan import Absent, Job, Plan
 
 __all__ = ["conformance"]
 
@@ -15,7 +16,9 @@ class _Tests:
 
     plans: ClassVar[tuple[Plan, ...]]
 
-    def test_case(self, dnncore_job: Job, dnncore_check: Callable[[Job], None]) -> None:
+    def test_case(
+        self, dnncore_job: Job | Absent, dnncore_check: Callable[[Job | Absent], None]
+    ) -> None:
         """Every implementation that accepts the problem passes all checks."""
         dnncore_check(dnncore_job)
 
@@ -28,6 +31,7 @@ def conformance(
     match: str = "",
     unsupported: Mapping[str, str] | None = None,
     xfail: Mapping[str, str] | None = None,
+    claims: str | Path = "",
 ) -> type:
     """Return a class of tests; assign it to a name that begins with Test in a test module.
 
@@ -36,5 +40,5 @@ def conformance(
 
         TestMine = conformance("mine", unsupported={"*f16*": "no half type"})
     """
-    plan = Plan(backend, size, engine, match, unsupported or {}, xfail or {})
+    plan = Plan(backend, size, engine, match, unsupported or {}, xfail or {}, claims=claims)
     return type("Conformance", (_Tests,), {"plans": (plan,)})

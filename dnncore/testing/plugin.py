@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dnncore.testing.options import OPTIONS
+
 if TYPE_CHECKING:  # so that other test runs on a machine with dnncore do not import all this
     from dnncore.problem import Problem
     from dnncore.testing.checks.results import CaseResult
     from dnncore.testing.findings import Findings
     from dnncore.testing.ledger import Ledger
     from dnncore.testing.report import Entry
-    from dnncore.testing.running.plan import Job, Plan
+    from dnncore.testing.running.plan import Absent, Job, Plan
     from dnncore.testing.running.worker import Worker
 
 _entry = pytest.StashKey["tuple[Entry, bool]"]()  # and whether it is from a ledger
@@ -32,48 +34,9 @@ _registered = pytest.StashKey[list[Any]]()  # the plugins that the command line 
 
 TEST_ARGUMENT = "dnncore_job"  # the fixture argument of the kit's tests
 
-OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("backend", {"metavar": "NAMES", "action": "append", "help": "the backends to check"}),
-    ("size", {"metavar": "SIZE", "default": "smoke",
-              "help": "the list of cases: tiny, smoke (default), full, networks or random"}),
-    ("engine", {"metavar": "NAMES", "default": "",
-                "help": "names of engines, such as opencl:1, gpu or words of a device's"
-                        " description; default: all engines for which the backend has"
-                        " implementations"}),
-    ("match", {"metavar": "REGEX", "default": "",
-               "help": "run only cases whose id contains a match"}),
-    ("shard", {"metavar": "I/N", "default": "1/1",
-               "help": "run the I-th of N shards of the cases"}),
-    ("unsupported", {"metavar": "FILE", "action": "append",
-                     "help": "cases to leave out permanently: lines PATTERN  # reason"}),
-    ("xfail", {"metavar": "FILE", "action": "append",
-               "help": "cases that are known to fail: lines PATTERN  # reason; the run fails if"
-                       " one of them passes"}),
-    ("floor", {"metavar": "N", "type": int,
-               "help": "fail if fewer cases were executed; the default depends on the size"}),
-    ("json", {"metavar": "FILE", "help": "write all results to a file"}),
-    ("seed", {"metavar": "N", "type": int, "default": 0,
-              "help": "the seed of the problems of size random, and of the order of cases with a"
-                      " budget (default 0)"}),
-    ("budget", {"metavar": "SECONDS", "type": float,
-                "help": "run a sample: leave out cases that have not begun after this time; the"
-                        " seed determines their order; one case of each operation, data type,"
-                        " direction and engine is first and always runs"}),
-    ("ledger", {"metavar": "FOLDER",
-                "help": "record each case in FOLDER/COMMIT; leave out cases that are recorded"
-                        " there and have not failed"}),
-    ("commit", {"metavar": "ID", "default": "",
-                "help": "the name of the source in the ledger; default: the checked-out commit"}),
-    ("timeout", {"metavar": "SECONDS", "type": float, "default": 60.0,
-                 "help": "the time limit of each check of a case (default 60)"}),
-    ("skip-checks", {"metavar": "NAMES", "default": "",
-                     "help": "checks to leave out because a runtime does not support them"}),
-    ("plugin", {"metavar": "MODULE", "action": "append",
-                "help": "register a backend that is not installed"}),
-    ("forbid", {"metavar": "REGEX", "default": "",
-                "help": "fail a case that prints a match, such as a report of a sanitizer or a"
-                        " simulator"}),
-)  # fmt: skip
+
+class KnownFailure(Exception):
+    """The failure of a case that is known to fail. A lost claim is none."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -132,7 +95,14 @@ def _plans(config: pytest.Config) -> list[Plan]:
     names = [name.strip() for text in option.dnncore_backend or () for name in text.split(",")]
     if not names:
         return []
+    from dnncore.errors import DescriptorError
     from dnncore.testing.running.plan import Plan, read_patterns
+
+    if option.dnncore_claims and len(names) > 1:
+        raise DescriptorError(
+            f"--dnncore-claims: a file has the claims of one backend; got {', '.join(names)};"
+            " run each backend with its own file"
+        )
 
     unsupported, xfail = (
         {pattern: why for path in paths or () for pattern, why in read_patterns(path).items()}
@@ -140,7 +110,7 @@ def _plans(config: pytest.Config) -> list[Plan]:
     )
     wishes: dict[str, Any] = {"engine": option.dnncore_engine, "match": option.dnncore_match}
     wishes |= {"size": option.dnncore_size, "seed": option.dnncore_seed}
-    wishes |= {"shard": option.dnncore_shard}
+    wishes |= {"shard": option.dnncore_shard, "claims": option.dnncore_claims}
     return [Plan(n, unsupported=unsupported, xfail=xfail, **wishes) for n in names]
 
 
@@ -153,24 +123,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         plans = getattr(metafunc.cls, "plans", None) or _plans(metafunc.config)
         jobs = [job for plan in plans for job in plan.jobs()]
+        absent = [row for plan in plans for row in plan.absent()]
         if metafunc.config.option.dnncore_budget is not None:
             from dnncore.testing.running.sample import in_sample_order
 
             jobs = in_sample_order(jobs, metafunc.config.option.dnncore_seed)
-        _check_options(metafunc.config)
+        _check_options(metafunc.config, jobs)
     except (DnnError, OSError) as error:
         raise pytest.Collector.CollectError(str(error)) from error
     if not plans:
         raise pytest.Collector.CollectError("name a backend with --dnncore-backend=NAME")
-    metafunc.parametrize(TEST_ARGUMENT, [_parameter(job) for job in jobs])
+    rows = [*map(_parameter, jobs), *(pytest.param(row, id=str(row)) for row in absent)]
+    metafunc.parametrize(TEST_ARGUMENT, rows)
 
 
-def _check_options(config: pytest.Config) -> None:
+def _check_options(config: pytest.Config, jobs: Sequence[Job]) -> None:
     """Raise `DescriptorError` for invalid options, before the first test runs."""
     from dnncore.errors import DescriptorError
+    from dnncore.testing.findings import check_proposal
+    from dnncore.testing.floors import Floors
 
     _new_worker(config)
     _open_ledger(config)
+    Floors.read(config.option.dnncore_floor)
+    if config.option.dnncore_propose_claims:
+        check_proposal(config.option.dnncore_propose_claims, jobs)
     budget = config.option.dnncore_budget
     if budget is not None and not 0 <= budget < math.inf:
         raise DescriptorError(f"--dnncore-budget: expected seconds of at least 0; got {budget!r}")
@@ -180,8 +157,8 @@ def _check_options(config: pytest.Config) -> None:
 
 
 def _parameter(job: Job) -> Any:
-    marks = [pytest.mark.xfail(reason=job.xfail, strict=True)] if job.xfail else []
-    return pytest.param(job, id=str(job), marks=marks)
+    known = pytest.mark.xfail(reason=job.xfail, strict=True, raises=KnownFailure)
+    return pytest.param(job, id=str(job), marks=[known] if job.xfail else [])
 
 
 # -- running --------------------------------------------------------------------------------------
@@ -217,13 +194,19 @@ def _new_worker(config: pytest.Config) -> Worker:
 @pytest.fixture
 def dnncore_check(
     dnncore_worker: Worker, dnncore_fresh_worker: Worker, request: pytest.FixtureRequest
-) -> Callable[[Job], None]:
-    """Run a job; fail if an implementation is wrong, skip if all refuse or no time is left."""
-    from dnncore.testing.findings import LATE
+) -> Callable[[Job | Absent], None]:
+    """Run a job; fail if an implementation is wrong or a claim is lost; skip if all refuse, if no
+    time is left, or if the claims are for an engine that this machine lacks.
+    """
+    from dnncore.testing.findings import ABSENT, LATE
+    from dnncore.testing.running.plan import Absent
 
     config = request.config
 
-    def check(job: Job) -> None:
+    def check(job: Job | Absent) -> None:
+        if isinstance(job, Absent):
+            request.node.stash[_entry] = ({"status": ABSENT, "text": str(job)}, False)
+            pytest.skip(str(job))
         ledger = _open_ledger(config)
         recorded = ledger.find(job) if ledger else None
         if recorded is None and not job.required and _is_late(config):
@@ -231,13 +214,19 @@ def dnncore_check(
             pytest.skip("no time is left of the budget")
         found, result = (recorded, None) if recorded else _run(job, dnncore_worker)
         request.node.stash[_entry] = (found, recorded is not None)
-        if failures := found["failures"]:
+        failures = found["failures"]
+        if found["status"] == "xfailed" and job.may_fail:
+            pytest.xfail("; ".join(failures))
+        if failures:
             jobs = [job]
             if job.seed is not None and result and not _is_fatal(result):
                 jobs.insert(0, _shortest(job, dnncore_worker))
                 failures = _run(jobs[0], dnncore_worker)[0]["failures"] or failures
             again = _again(config, jobs, failures, dnncore_fresh_worker)
-            pytest.fail("\n".join([*failures, again]), pytrace=False)
+            text = "\n".join([*failures, again])
+            if found["status"] == "xfailed":
+                raise KnownFailure(text)
+            pytest.fail(text, pytrace=False)
         if found["status"] == "unsupported":
             pytest.skip(job.unsupported or "; ".join(found["refusals"]) or "no implementation")
 
@@ -273,6 +262,8 @@ def _run(job: Job, worker: Worker) -> tuple[Entry, CaseResult | None]:
 
     start = time.perf_counter()
     result = None if job.unsupported else worker.run(job.text, job.engine, job.impl)
+    if result and job.claim:
+        result = job.claim.judge(result)
     return entry(job, result, time.perf_counter() - start), result
 
 
@@ -354,6 +345,8 @@ class _Reporter:
             from dnncore.testing.report import save
 
             save(option.dnncore_json, findings.entries, option.dnncore_size)
+        with _ending_the_run():
+            findings.propose()
         ledger = _open_ledger(self.config)
         with _ending_the_run():
             if ledger:
@@ -372,7 +365,7 @@ class _Reporter:
 
 @contextmanager
 def _ending_the_run() -> Iterator[None]:
-    """End the run if the ledger cannot be written."""
+    """End the run if the ledger or the claims cannot be written."""
     from dnncore.errors import DescriptorError
 
     try:

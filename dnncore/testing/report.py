@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from dnncore.selection.plugins import registry
 from dnncore.testing.checks.results import CaseResult
 from dnncore.testing.checks.table import CHECKS
+from dnncore.testing.claims import CLAIM
 from dnncore.testing.running.device_choice import devices_of
 from dnncore.testing.running.plan import Job
 from dnncore.testing.running.sample import stratum
@@ -59,6 +60,9 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
     """
     operation, data_type, direction = stratum(job.problem.op)
     given = result or CaseResult(job.text, job.engine, "unsupported", (), (), (), 0, {})
+    is_known = bool(job.xfail) or job.may_fail
+    is_lost = any(failure.check == CLAIM for failure in given.failures)
+    fails_as_known = is_known and not is_lost and given.status == "failed"
     return {
         "id": str(job),
         "target": job.target,
@@ -69,7 +73,11 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
         "operation": operation,
         "type": data_type,
         "direction": direction,
-        "status": "xfailed" if job.xfail and given.status == "failed" else given.status,
+        "status": "xfailed" if fails_as_known else given.status,
+        "level": given.level,
+        "claimed": job.claim.level if job.claim else "",
+        "claim_is_lost": is_lost,
+        "claim_engine": job.claim_engine,
         "listed": job.unsupported or job.xfail,
         "impl_names": list(given.impl_names),
         "failures": [str(failure) for failure in given.failures],

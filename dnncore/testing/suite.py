@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dnncore.testing.running.plan import Job
+from dnncore.testing.running.plan import Absent, Job
 
 __all__ = ["test_case"]
 
 
-def test_case(dnncore_job: Job, dnncore_check: Callable[[Job], None]) -> None:
+def test_case(dnncore_job: Job | Absent, dnncore_check: Callable[[Job | Absent], None]) -> None:
     """Every implementation that accepts the problem passes all checks."""
     dnncore_check(dnncore_job)

@@ -52,7 +52,7 @@ def run(tmp_path_factory):
 
 
 def test_two_files_of_less_than_eighty_lines():
-    files = list((EXAMPLES / "minimal_backend").glob("*.*"))
+    files = [f for f in (EXAMPLES / "minimal_backend").glob("*.*") if f.name != "claims.txt"]
     assert len(files) == 2
     assert sum(len(file.read_text().splitlines()) for file in files) < 80
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from dnncore.testing import conformance
 from dnncore.testing.running.plan import Plan
 from dnncore.testing.running.sample import in_sample_order, stratum
+
+
+BACKENDS = Path(__file__).parents[2] / "backends"
 
 
 def sample(
@@ -28,12 +32,15 @@ def sample(
     for job in in_sample_order(supported, seed):
         drawn.setdefault(stratum(job.problem.op)[:words], re.escape(job.text))
     match = f" ({'|'.join(drawn.values())})$"
-    return conformance(backend, size="tiny", engine=engine, match=match, unsupported=unsupported)
+    claims = BACKENDS / backend / "claims.txt"
+    return conformance(
+        backend, size="tiny", engine=engine, match=match, unsupported=unsupported, claims=claims
+    )
 
 
 # Without torch, the kit compares the values of the reference with golden values and by algebra
 # alone. tests/comparison compares them with other definitions.
-TestReference = conformance("reference", size="tiny")
+TestReference = conformance("reference", size="tiny", claims=BACKENDS / "reference/claims.txt")
 TestReferenceByTorch = pytest.mark.peer(conformance("reference"))  # which the kit uses if installed
 # `make conformance` runs larger sizes of these two, but not of the reference. The first case of an
 # operation and a direction takes long on PoCL, because all slow checks run on it.

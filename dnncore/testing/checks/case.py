@@ -13,7 +13,7 @@ import numpy as np
 
 from dnncore.algorithms.rounding import Noise
 from dnncore.attributes import Attributes
-from dnncore.backend import Implementation
+from dnncore.backend import Implementation, Refusal
 from dnncore.comparison.compare import Expected, compare, consistent_inputs, expected_outputs
 from dnncore.comparison.error_bounds import believed_factor, error_factor
 from dnncore.comparison.fills import FILLS, FillName, keeps_integers, operand_names
@@ -28,7 +28,7 @@ from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.testing.checks import torch_oracle
 from dnncore.testing.checks.clock import Clock
 from dnncore.testing.checks.guarded import SHIFT, Arguments, Finding
-from dnncore.testing.checks.results import CheckFailed
+from dnncore.testing.checks.results import LEVELS, CheckFailed, Level
 
 __all__ = ["USUAL_FILLS", "Case", "Round", "Trial"]
 
@@ -181,11 +181,22 @@ class Case:
             found = primitive_descs(self.op, self.engine, attr, **self._wishes(impl), **wishes)
             return [pd for pd in found if self.wants(pd.impl_name)]
 
-    @cached_property
+    @property
     def refusals(self) -> tuple[str, ...]:
         """The reasons of implementations that refuse, except refusals by filters."""
+        return tuple(map(str, self._refusals))
+
+    @cached_property
+    def _refusals(self) -> list[Refusal]:
         found = self.trials[0].pd.refusals if self.trials else self._no_implementation()
-        return tuple(str(r) for r in found if r.kind != "filter" and self.wants(r.impl_name))
+        return [r for r in found if r.kind != "filter" and self.wants(r.impl_name)]
+
+    @property
+    def level(self) -> Level:
+        """How far all implementations that accept came; those whose `accept` fails are unknown."""
+        if not self.trials:
+            return "unknown" if any(r.kind == "failed" for r in self._refusals) else "refused"
+        return min((trial.level for trial in self.trials), key=LEVELS.index)
 
     def wants(self, impl_name: str) -> bool:
         """Whether the case tests this implementation."""
@@ -256,6 +267,13 @@ class Trial:
     def is_broken(self) -> bool:
         """Whether a first execution raised, so that other checks cannot run."""
         return any(isinstance(outputs, Exception) for outputs in self._outputs.values())
+
+    @property
+    def level(self) -> Level:
+        """How far the first executions came, whatever they computed."""
+        if self._outputs and not self.is_broken:
+            return "run"
+        return "build" if "primitive" in vars(self) else "accept"
 
     @property
     def in_place(self) -> tuple[str, str] | None:

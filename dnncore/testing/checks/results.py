@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["CaseResult", "CheckFailed", "Failure", "OnTrial", "Status"]
+__all__ = ["LEVELS", "CaseResult", "CheckFailed", "Failure", "Level", "OnTrial", "Status"]
 
 Status: TypeAlias = Literal["passed", "failed", "unsupported"]
+Level: TypeAlias = Literal["unknown", "refused", "accept", "build", "run", "right"]
+
+LEVELS: tuple[Level, ...] = ("unknown", "refused", "accept", "build", "run", "right")
+"""How far the implementations of a problem come; each level from `accept` includes those before it.
+
+"unknown": there is no result, for instance because of a crash. "refused": no implementation
+accepts. "right": all checks pass.
+"""
 
 
 class CheckFailed(AssertionError):
@@ -46,6 +54,7 @@ class CaseResult:
     seconds: "reference" (expected values), "building" (selecting and building primitives) and
         "running" (executing and comparing); the sum is the time of the case.
     remarks: what the engine does not permit to check, as sentences.
+    level: the level that all implementations that accept have reached.
     """
 
     problem: str
@@ -57,6 +66,7 @@ class CaseResult:
     executed: int
     seconds: dict[str, float]
     remarks: tuple[str, ...] = ()
+    level: Level = "unknown"
 
     def __str__(self) -> str:
         lines = [f"{self.status}: {self.problem} on {self.engine}"]

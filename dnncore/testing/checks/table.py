@@ -30,7 +30,7 @@ from dnncore.testing.checks import (
 )
 from dnncore.testing.checks.attributes import LARGE_BYTES
 from dnncore.testing.checks.case import Case, Trial
-from dnncore.testing.checks.results import CaseResult, CheckFailed, Failure, OnTrial, Status
+from dnncore.testing.checks.results import CaseResult, CheckFailed, Failure, Level, OnTrial, Status
 
 __all__ = ["CHECKS", "Check", "run_case"]
 
@@ -149,6 +149,7 @@ def run_case(
     run.all()
     case, failures = run.case, tuple(run.failures)
     status: Status = "failed" if failures else "passed" if case.trials else "unsupported"
+    level: Level = "right" if status == "passed" and case.level == "run" else case.level
     return CaseResult(
         problem=str(problem),
         engine=engine.name,
@@ -159,6 +160,7 @@ def run_case(
         executed=run.executed,
         seconds=case.clock.stop(),
         remarks=tuple(in_flight.remarks(engine)),
+        level=level,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from dnncore.errors import BackendNotFound, EngineUnavailable
 from dnncore.selection.plugins import DeviceStatus, devices, registry
 
-__all__ = ["choose", "devices_of"]
+__all__ = ["choose", "claimed_devices", "devices_of", "names_for_claims"]
 
 
 def devices_of(backend: str, wanted: str = "") -> list[DeviceStatus]:
@@ -48,6 +49,33 @@ def choose(wanted: str, kinds: Collection[str] | None = None) -> list[DeviceStat
             )
         chosen += _distinct(found)
     return [row for row in rows if row in chosen]
+
+
+def claimed_devices(backend: str, name: str) -> list[str]:
+    """Return the devices that the name in a claim means; none if this machine lacks them.
+
+    Raises `EngineUnavailable` if the backend itself provides such engines and has no device.
+    """
+    try:
+        return [row.name for row in choose(name)]
+    except (BackendNotFound, EngineUnavailable):
+        kind = name.partition(":")[0].strip()
+        is_own = kind in registry.loaded[backend].backend.engines
+        if is_own and not any(row.device for row in devices() if row.kind == kind):
+            raise
+        return []
+
+
+def names_for_claims(rows: Sequence[DeviceStatus], wanted: str = "") -> dict[str, str]:
+    """Return the name of each device in claims: the first of `wanted` that means it.
+
+    Without `wanted`, this is the engine kind, or "" if the kind has several devices.
+    """
+    counts = Counter(row.kind for row in rows)
+    names = {row.name: row.kind if counts[row.kind] == 1 else "" for row in rows}
+    for name in reversed([name.strip() for name in wanted.split(",") if name.strip()]):
+        names |= {row.name: name for row in registry.meant(name) if row.name in names}
+    return names
 
 
 def _distinct(rows: Iterable[DeviceStatus]) -> list[DeviceStatus]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cached_property
@@ -12,12 +13,15 @@ from typing import Any
 
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
-from dnncore.testing.problems.cases import SIZES, cases
-from dnncore.testing.running.device_choice import devices_of
+from dnncore.testing.claims import Claim, is_reached, read_claims
+from dnncore.testing.problems.cases import cases
+from dnncore.testing.running.device_choice import claimed_devices, devices_of, names_for_claims
 from dnncore.testing.running.shard import Shard
 
 __all__ = [
+    "CLAIMED",
     "FLOORS",
+    "Absent",
     "Job",
     "Plan",
     "compiled",
@@ -27,7 +31,9 @@ __all__ = [
 # The least number of cases that must run, unless fewer were selected. Every operation has at least
 # as many f32 cases in all its directions, so a backend with one operation in f32 reaches the floor.
 # For random cases the floor is 1, because their number in f32 depends on the seed.
-FLOORS = {"tiny": 2, "smoke": 27, "full": 140, "networks": 8, "random": 1}
+# All problems of the size "claims" must run.
+FLOORS = {"tiny": 2, "smoke": 27, "full": 140, "networks": 8, "random": 1, "claims": 1}
+CLAIMED = "claims"  # the size with exactly the problems of a file of claims
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Job:
     floor: the least number of cases that must run by default. A backend may support few of the
         cases that match, so it is 1 with `match`.
     required: whether it runs even if the time budget is used up.
+    claim: the claim that it must keep.
+    claim_engine: the name of the engine in claims that the run proposes; "" if it has none.
     """
 
     backend: str
@@ -54,11 +62,18 @@ class Job:
     planned: int = 0
     floor: int = 1
     required: bool = False
+    claim: Claim | None = None
+    claim_engine: str = ""
 
     @property
     def target(self) -> str:
         """The backend and engine that are checked: `opencl@opencl:0`."""
         return f"{self.backend}@{self.engine}"
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether checks may fail, because a run of claims demands less than `right`."""
+        return self.size == CLAIMED and self.claim is not None and self.claim.level != "right"
 
     @property
     def impl(self) -> str:
@@ -75,6 +90,21 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """The claims for an engine that this machine lacks. They are neither kept nor lost."""
+
+    backend: str
+    engine: str
+    count: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.backend}: no such engine here: {self.engine}: {self.count} claims are not"
+            " judged"
+        )
+
+
+@dataclass(frozen=True)
 class Plan:
     """One backend, one size.
 
@@ -86,6 +116,8 @@ class Plan:
         problem.
     seed: the seed of problems of size random.
     shard: i/n, the i-th of n shards of the problems.
+    claims: a file of claims. Its problems are added to those of the size. The size "claims" has
+        only them.
     """
 
     backend: str
@@ -96,25 +128,25 @@ class Plan:
     xfail: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     shard: str = "1/1"
+    claims: str | Path = ""
 
     def __post_init__(self) -> None:
-        if self.size not in SIZES:
-            raise DescriptorError(f"size: expected one of {', '.join(SIZES)}; got {self.size!r}")
+        if self.size not in FLOORS:
+            raise DescriptorError(f"size: expected one of {', '.join(FLOORS)}; got {self.size!r}")
+        if self.size == CLAIMED and not self.claims:
+            raise DescriptorError(
+                "size 'claims' runs the problems of a file of claims; name it with claims=FILE or"
+                " --dnncore-claims=FILE"
+            )
         compiled("match", self.match)
         Shard.read(self.shard)
 
     def jobs(self) -> list[Job]:
         """Return all jobs to run. Raises `DescriptorError` if a pattern matches no job."""
-        engines = [row.name for row in devices_of(self.backend, self.engine)]
-        seed = self.seed if self.size == "random" else None
-        problems = cases(self.size, seed=self.seed)
-        plan: dict[str, Any] = {"seed": seed, "size": self.size, "planned": len(problems),
-                                "floor": 1 if self.match else FLOORS[self.size]}  # fmt: skip
-        jobs = [Job(self.backend, name, p, **plan) for name in engines for p in problems]
         left_out, failing = _Patterns(self.unsupported), _Patterns(self.xfail)
         listed = [
             replace(job, unsupported=left_out.reason(job), xfail=failing.reason(job))
-            for job in jobs
+            for job in self._unlisted()
         ]
         idle = [*left_out.idle, *failing.idle]
         if idle:
@@ -125,7 +157,65 @@ class Plan:
         matching = [job for job in listed if re.search(self.match, str(job))]
         if not matching:
             raise DescriptorError(f"no case of size {self.size!r} matches {self.match!r}")
+        for job in matching:
+            if job.claim and job.unsupported:
+                raise DescriptorError(
+                    f"{job.claim.place}: a claimed case must not be listed as unsupported"
+                    f" ({job.unsupported}); remove it from one of the lists"
+                )
         return Shard.read(self.shard).of(matching, lambda job: job.text)
+
+    def _unlisted(self) -> list[Job]:
+        """All jobs on all engines, without the reasons of lists."""
+        rows = devices_of(self.backend, self.engine)
+        names = names_for_claims(rows, self.engine)
+        claimed = self._claimed(list(names))
+        problems = [] if self.size == CLAIMED else cases(self.size, seed=self.seed)
+        plan: dict[str, Any] = {"seed": self.seed if self.size == "random" else None,
+                                "size": self.size,
+                                "floor": 1 if self.match else FLOORS[self.size]}  # fmt: skip
+        jobs = []
+        for engine in dict.fromkeys([*names, *claimed]):
+            own = claimed.get(engine, {})
+            listed = problems if engine in names else []
+            planned = list(dict.fromkeys([*listed, *own]))
+            plan |= {"planned": len(planned), "claim_engine": names.get(engine, "")}
+            jobs += [
+                Job(self.backend, engine, p, claim=own.get(p), required=p in own, **plan)
+                for p in planned
+            ]
+        return jobs
+
+    def _claimed(self, chosen: Sequence[str]) -> dict[str, dict[Problem, Claim]]:
+        """The claim of each claimed problem, by engine: the highest, if names share a device.
+
+        chosen: the engines of the run. Without a wish for engines, engines for which the backend
+            has no implementations any more are judged, too.
+        """
+        found: dict[str, dict[Problem, Claim]] = {}
+        for claim in read_claims(self.claims) if self.claims else ():
+            for engine in claimed_devices(self.backend, claim.engine):
+                own = found.setdefault(engine, {})
+                other = own.get(claim.problem)
+                if other is None or is_reached(other.level, claim.level):
+                    own[claim.problem] = claim
+        found = {name: own for name, own in found.items() if not self.engine or name in chosen}
+        if self.claims and not found:
+            raise DescriptorError(
+                f"{self.claims}: no claim is for an engine of this run: {', '.join(chosen)}"
+            )
+        return found
+
+    def absent(self) -> list[Absent]:
+        """The engines of claims that this machine lacks, unless the plan names its engines."""
+        if not self.claims or self.engine:
+            return []
+        counts = Counter(claim.engine for claim in read_claims(self.claims))
+        return [
+            Absent(self.backend, name, count)
+            for name, count in counts.items()
+            if not claimed_devices(self.backend, name)
+        ]
 
 
 class _Patterns:

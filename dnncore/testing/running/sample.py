@@ -26,9 +26,10 @@ def stratum(op: Operation) -> tuple[str, str, str]:
 def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
     """Return jobs in an order drawn from `seed`. Each prefix of it is a stratified sample.
 
-    A stratum is an operation, its data types, a direction and an engine. One job of each stratum
-    comes first and is marked as `required`. Each prefix of the other jobs contains about the same
-    share of every stratum. A job's draw depends only on the seed and its text.
+    A stratum is an operation, its data types, a direction and an engine. Jobs with claims come
+    first, then one job of each stratum. All these are `required`. Each prefix of the other jobs
+    contains about the same share of every stratum. A job's draw depends only on the seed and its
+    text.
     """
     drawn = sorted(jobs, key=lambda job: _draw(str(job), seed))
     strata = [(job.target, *stratum(job.problem.op)) for job in drawn]
@@ -36,7 +37,8 @@ def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
     ranks: Counter[tuple[str, ...]] = Counter()
     placed = []
     for job, place in zip(drawn, strata, strict=True):
-        placed.append((ranks[place] / sizes[place], replace(job, required=not ranks[place])))
+        share = -1.0 if job.claim else ranks[place] / sizes[place]
+        placed.append((share, replace(job, required=job.required or not ranks[place])))
         ranks[place] += 1
     return [job for _, job in sorted(placed, key=lambda pair: pair[0])]
 
