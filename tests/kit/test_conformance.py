@@ -15,7 +15,6 @@ from dnncore.testing import conformance
 from dnncore.testing.running.plan import Plan
 from dnncore.testing.running.sample import in_sample_order, stratum
 
-
 BACKENDS = Path(__file__).parents[2] / "backends"
 
 
