@@ -18,10 +18,16 @@ __all__ = ["Binary"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Binary(Operation):
-    """dst = algorithm(src0, src1); each dim of dst is the larger one; dst may be src0's memory.
+    """dst = algorithm(src0, src1). `python -m dnncore.algorithms` prints the formulas.
 
-    Only `select` takes src2, of type s8: where src2 is not 0, dst is src0, elsewhere src1. Raises
-    `DescriptorError`.
+    algorithm: a name such as "add".
+    src0, src1: of one rank; each dim of one is equal to that of the other, or one of both is 1 and
+        its element is used for the whole dim.
+    src2: the condition of `select`, of type s8, with dst's rank and dims that are 1 or dst's: where
+        it is not 0, dst is src0, elsewhere src1. None for other algorithms.
+    dst: each dim is that of src0 or, where that is 1, that of src1. It may be src0's memory.
+
+    Only dst may have the format `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "binary"

@@ -168,9 +168,14 @@ class ConvolutionForward(_Convolution):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConvolutionBackwardData(_Convolution):
-    """The gradient with respect to src, from diff_dst and weights.
+    """The gradient with respect to src. `help(dnncore.ops.convolution)` shows the formula.
 
-    Fields are those of `ConvolutionForward`, with diff_src and diff_dst in place of src and dst.
+    diff_src: (N, C, spatial dims), as src of `ConvolutionForward`.
+    weights: (OC, C, kernel dims), or with groups (G, OC / G, C / G, kernel dims).
+    diff_dst: (N, OC, spatial dims), as dst.
+    algorithm, strides, dilations, padding_l, padding_r: as in `ConvolutionForward`.
+
+    Every format may be `any`. Raises `DescriptorError`.
     """
 
     SRC: ClassVar[str] = "diff_src"
@@ -184,10 +189,15 @@ class ConvolutionBackwardData(_Convolution):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConvolutionBackwardWeights(_Convolution):
-    """The gradients with respect to weights and, if `diff_bias` is given, bias.
+    """The gradients with respect to weights and bias.
 
-    Fields are those of `ConvolutionForward`, with diff_weights, diff_bias and diff_dst in place of
-    weights, bias and dst.
+    src: (N, C, spatial dims), with one to three spatial dims.
+    diff_weights: (OC, C, kernel dims), or with groups (G, OC / G, C / G, kernel dims).
+    diff_bias: (OC,), or None: then it is not computed.
+    diff_dst: (N, OC, spatial dims), as dst of `ConvolutionForward`.
+    algorithm, strides, dilations, padding_l, padding_r: as in `ConvolutionForward`.
+
+    Every format may be `any`. Raises `DescriptorError`.
     """
 
     SRC: ClassVar[str] = "src"

@@ -18,7 +18,17 @@ __all__ = ["Eltwise", "EltwiseBackward", "EltwiseForward"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EltwiseForward(Operation):
-    """dst = algorithm(src), with src's dims; dst may be src's memory. Raises `DescriptorError`."""
+    """dst = algorithm(src). `python -m dnncore.algorithms` prints the formulas.
+
+    prop_kind: "forward_training" or "forward_inference"; they are computed in the same way.
+    algorithm: a name such as "relu". Algorithms with a gradient from dst also exist with the ending
+        _use_dst_for_bwd.
+    src: of any dims.
+    dst: of src's dims; it may be src's memory.
+    alpha, beta: parameters of some algorithms.
+
+    Only dst may have the format `any`. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "eltwise"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
@@ -47,10 +57,16 @@ class EltwiseForward(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EltwiseBackward(Operation):
-    """diff_src = diff_dst * f'; diff_src may be diff_dst's memory.
+    """diff_src = diff_dst * f', with the derivative f' of the algorithm.
 
-    f' is computed from `src`, or from `dst` if the algorithm's name ends in _use_dst_for_bwd. The
-    field of the other tensor must be None. Raises `DescriptorError`.
+    algorithm, alpha, beta: those of `EltwiseForward`.
+    src: of any dims; None if the algorithm's name ends in _use_dst_for_bwd.
+    dst: of any dims, from which f' is computed if the algorithm's name ends in _use_dst_for_bwd;
+        else None.
+    diff_dst: of the dims of src or dst.
+    diff_src: of the same dims; it may be diff_dst's memory.
+
+    src and dst must not have the format `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "eltwise backward"

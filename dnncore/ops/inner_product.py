@@ -88,8 +88,10 @@ class InnerProductForward(_InnerProduct):
     """Inner product forward. `help(dnncore.ops.inner_product)` shows the formula.
 
     prop_kind: "forward_training" or "forward_inference"; they are computed in the same way.
-    src: (N, C) or (N, C, spatial dims). weights: (OC, C) or (OC, C, spatial dims).
-    bias: (OC,), or None. dst: (N, OC).
+    src: (N, C), or (N, C, spatial dims) with one to three spatial dims.
+    weights: (OC, C), or (OC, C, spatial dims) with the spatial dims of src.
+    bias: (OC,), or None.
+    dst: (N, OC).
 
     Every format may be `any`. Raises `DescriptorError`.
     """
@@ -111,7 +113,11 @@ class InnerProductForward(_InnerProduct):
 class InnerProductBackwardData(_InnerProduct):
     """The gradient with respect to src.
 
-    Fields are those of `InnerProductForward`, with diff_src and diff_dst in place of src and dst.
+    diff_src: (N, C), or (N, C, spatial dims) with one to three spatial dims.
+    weights: (OC, C), or (OC, C, spatial dims) with the spatial dims of diff_src.
+    diff_dst: (N, OC).
+
+    Every format may be `any`. Raises `DescriptorError`.
     """
 
     SRC: ClassVar[str] = "diff_src"
@@ -125,10 +131,14 @@ class InnerProductBackwardData(_InnerProduct):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InnerProductBackwardWeights(_InnerProduct):
-    """The gradients with respect to weights and, if `diff_bias` is given, bias.
+    """The gradients with respect to weights and bias.
 
-    Fields are those of `InnerProductForward`, with diff_weights, diff_bias and diff_dst in place of
-    weights, bias and dst.
+    src: (N, C), or (N, C, spatial dims) with one to three spatial dims.
+    diff_weights: (OC, C), or (OC, C, spatial dims) with the spatial dims of src.
+    diff_bias: (OC,), or None: then it is not computed.
+    diff_dst: (N, OC).
+
+    Every format may be `any`. Raises `DescriptorError`.
     """
 
     WEIGHTS: ClassVar[str] = "diff_weights"

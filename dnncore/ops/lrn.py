@@ -96,10 +96,12 @@ class LRNForward(_LRN):
 
     prop_kind: "forward_training" or "forward_inference"; only training writes a workspace.
     algorithm: "across_channels" or "within_channel".
-    src, dst: (N, C, spatial dims), with zero to three spatial dims.
+    src, dst: (N, C, spatial dims), with zero to three spatial dims; "within_channel" needs one at
+        least.
+    workspace: base of the formula, f32, with dst's dims and format.
     local_size, alpha, beta, k: of the formula.
 
-    A dst of format `any` gets src's format. Raises `DescriptorError`.
+    Only dst may have the format `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "lrn"
@@ -123,7 +125,14 @@ class LRNForward(_LRN):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LRNBackward(_LRN):
-    """The gradient with respect to src, from src, diff_dst and the forward's workspace."""
+    """The gradient with respect to src. `help(dnncore.ops.lrn)` shows the formula.
+
+    algorithm, local_size, alpha, beta, k: those of `LRNForward`.
+    src, diff_dst, diff_src: (N, C, spatial dims), with the dims of the forward's src.
+    workspace: that of the forward.
+
+    src must not have the format `any`. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "lrn backward"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "diff_dst", "workspace") + writes(

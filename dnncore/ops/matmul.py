@@ -22,11 +22,13 @@ __all__ = ["MatMul"]
 class MatMul(Operation):
     """dst = src @ weights + bias, with numpy's `@`.
 
-    src: (..., M, K). weights: (..., K, N). dst: (..., M, N). All have the same number of dims. A
-        batch dim may be 1 in src or in weights.
-    bias: broadcast to dst, with as many dims, or None.
+    src: (..., M, K), with two or more dims.
+    weights: (..., K, N), with as many dims. A batch dim may be 1 in src or in weights; it is then
+        used for all of the other's.
+    bias: of dst's rank, with dims that are 1 or dst's, such as (1, N); or None.
+    dst: (..., M, N), with as many dims.
 
-    src and weights may have the format `any`. Raises `DescriptorError`.
+    Every format may be `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "matmul"

@@ -106,7 +106,10 @@ class PoolingForward(_Pooling):
 
     prop_kind: "forward_training" or "forward_inference"; only training writes a workspace.
     algorithm: "max", "avg_include_padding" or "avg_exclude_padding".
-    src: (N, C, spatial dims), with one to three spatial dims. dst: (N, C, spatial dims).
+    src: (N, C, spatial dims), with one to three spatial dims.
+    dst: (N, C, spatial dims); each is (size - effective kernel + both paddings) // stride + 1.
+    workspace: the kernel's index of each maximum, with dst's dims and format; u8 if the kernel has
+        up to 255 cells, else s32. Averages have none.
     kernel: the size of the window in each spatial dim.
     strides, dilations, padding_l, padding_r: one number for each spatial dim. A dilation of 0 is
         dense. The defaults are 1, 0, 0 and padding_l.
@@ -136,9 +139,18 @@ class PoolingForward(_Pooling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PoolingBackward(_Pooling):
-    """max: each diff_dst is added to diff_src at the place that the workspace states.
+    """The gradient with respect to src.
 
-    Averages: each diff_dst, divided as in forward, is added to diff_src at all cells of its window.
+    For "max", each diff_dst is added to diff_src at the place that the workspace states. For
+    averages, each diff_dst, divided as in forward, is added to diff_src at all cells of its window.
+
+    algorithm: that of `PoolingForward`.
+    diff_src: (N, C, spatial dims), as src of `PoolingForward`.
+    diff_dst: (N, C, spatial dims), as dst.
+    workspace: that of the forward; averages have none.
+    kernel, strides, dilations, padding_l, padding_r: as in `PoolingForward`.
+
+    Both formats may be `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "pooling backward"

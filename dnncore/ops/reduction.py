@@ -16,9 +16,14 @@ __all__ = ["Reduction"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduction(Operation):
-    """dst = algorithm(src) along the dims in which dst is 1 and src is not; dst may be `any`.
+    """dst = algorithm(src) along the dims in which dst is 1 and src is not.
 
-    Only the norms read p >= 1 and eps. Raises `DescriptorError`.
+    algorithm: a name such as "mean"; `python -m dnncore.algorithms` prints the formulas.
+    src: of any dims.
+    dst: of src's rank; each dim is 1 or src's, and at least one dim is reduced.
+    p, eps: of the norms, p at least 1; other algorithms do not read them.
+
+    Only dst may have the format `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "reduction"

@@ -19,7 +19,13 @@ DATA_TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reorder(Operation):
-    """dst = src, element by element; both formats are concrete. Raises `DescriptorError`."""
+    """dst = src, element by element.
+
+    src: of any dims.
+    dst: of src's dims, in another format, data type or place.
+
+    No format may be `any`. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "reorder"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")

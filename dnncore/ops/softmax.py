@@ -28,10 +28,11 @@ class SoftmaxForward(Operation):
 
     prop_kind: "forward_training" or "forward_inference"; they are computed in the same way.
     algorithm: "accurate", or "log" for the logarithm of the result.
-    src, dst: of equal dims; dst may be src's memory.
-    axis: the dim along which results add up to 1.
+    src: of any dims.
+    dst: of src's dims; it may be src's memory.
+    axis: the dim along which results add up to 1, counted from 0.
 
-    Raises `DescriptorError`.
+    Only dst may have the format `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "softmax"
@@ -55,7 +56,15 @@ class SoftmaxForward(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftmaxBackward(Operation):
-    """The gradient with respect to src, from dst and diff_dst; it may overwrite diff_dst."""
+    """The gradient with respect to src. `help(dnncore.ops.softmax)` shows the formulas.
+
+    algorithm, axis: those of `SoftmaxForward`.
+    dst: of any dims; the result of the forward.
+    diff_dst: of dst's dims.
+    diff_src: of dst's dims; it may be diff_dst's memory.
+
+    dst must not have the format `any`. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "softmax backward"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("dst", "diff_dst") + writes("diff_src")

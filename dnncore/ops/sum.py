@@ -16,9 +16,14 @@ __all__ = ["Sum"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sum(Operation):
-    """The scaled sum of n >= 1 tensors of equal dims; dst may be src0's memory.
+    """dst = scales[0] * src0 + scales[1] * src1 + ...
 
-    The arguments are `src0`, `src1`, ... and `dst`. Raises `DescriptorError`.
+    scales: a number for each src.
+    srcs: one or more descriptors of equal dims. At execution, they are the arguments `src0`,
+        `src1`, ...
+    dst: of the same dims; it may be src0's memory.
+
+    Only dst may have the format `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "sum"

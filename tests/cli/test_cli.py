@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -88,3 +89,19 @@ def test_the_module_runs_as_the_command_does():
     command = (sys.executable, "-m", "dnncore", "backends", "--json")
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert {row["name"] for row in json.loads(done.stdout)} == set(rows("backends"))
+
+
+def test_docs_lists_the_documents_with_their_titles():
+    lines = invoke("docs").splitlines()
+    assert ["write-a-backend", "Writing", "a", "backend"] in [line.split() for line in lines]
+
+
+def test_docs_prints_a_document_or_the_folder():
+    folder = Path(invoke("docs", "--folder").strip())
+    text = (folder / "docs" / "contract.md").read_text()
+    assert invoke("docs", "contract") == text
+    assert (folder / "templates" / "backend" / "copier.yml").is_file()
+
+
+def test_docs_without_such_a_document_lists_the_others():
+    assert "there is no 'tract'; there are " in invoke("docs", "tract", code=2)

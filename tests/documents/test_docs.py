@@ -5,7 +5,9 @@ block, a line that begins with `$` is a command of the shell, and the lines belo
 output. `...` in an output matches any text, and all white space is equal.
 """
 
+import dataclasses
 import doctest
+import inspect
 import json
 import os
 import re
@@ -15,6 +17,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from dnncore import backend
+from dnncore.documents import contract
+from dnncore.documents.operations import OPERATIONS
+from dnncore.ops import Sum
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -102,9 +109,31 @@ def test_documents_name_files_that_exist(document):
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
 
 
-def test_the_page_on_algorithms_is_written_from_the_records():
-    written = run_process(sys.executable, "-m", "dnncore.algorithms")
-    assert (ROOT / "docs" / "algorithms.md").read_text() == written
+PAGES = {
+    "algorithms.md": "dnncore.algorithms",
+    "contract.md": "dnncore.documents.contract",
+    "operations.md": "dnncore.documents.operations",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_what_its_program_writes(page):
+    written = run_process(sys.executable, "-m", PAGES[page])
+    assert (ROOT / "docs" / page).read_text() == written
+
+
+def test_the_page_on_the_contract_has_each_name_of_it_once():
+    listed = [name for section in contract.SECTIONS for name in section.names]
+    assert sorted(listed) == sorted({*backend.__all__} - {op.__name__ for op in OPERATIONS})
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
+def test_the_docstring_of_an_operation_has_each_field_and_each_tensor(operation):
+    lists = re.findall(r"^([a-z]\w*(?:, \w+)*): ", inspect.getdoc(operation), re.M)
+    described = {name for names in lists for name in names.split(", ")}
+    tensors = () if operation is Sum else operation.ARGUMENTS  # sum lists them in another way
+    names = {field.name for field in dataclasses.fields(operation)} | {row.name for row in tensors}
+    assert described == names
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git to apply a diff")

@@ -2,6 +2,8 @@
 
 import configparser
 import importlib.metadata
+import os
+import re
 import subprocess
 import sys
 import types
@@ -24,6 +26,8 @@ BACKENDS = {
     "cpu_numba": "dnncore_cpu_numba",
     "opencl": "dnncore_opencl",
 }
+
+FILES = "dnncore/documents/files/"  # the documents
 
 
 def run_python(*arguments):
@@ -128,9 +132,36 @@ def test_the_wheel_contains_every_source_file_and_nothing_else(wheel):
         if path.suffix in (".py", ".cl", ".json", ".txt") or path.name == "py.typed"
     }
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert held == sources
+    assert {name for name in held if not name.startswith(FILES)} == sources
     assert "dnncore/py.typed" in held
     assert any(name.endswith(".cl") for name in held)
+
+
+def test_the_wheel_contains_documents_templates_and_the_minimal_backend(wheel):
+    held = {name.removeprefix(FILES) for name in wheel.namelist() if name.startswith(FILES)}
+    for folder in ("templates", "examples/minimal_backend"):
+        files = {p for p in (ROOT / folder).rglob("*") if p.is_file() and p.suffix != ".pyc"}
+        assert {str(path.relative_to(ROOT)) for path in files} == {
+            name for name in held if name.startswith(folder)
+        }
+    documents = [name for name in held if name.endswith(".md") and "/templates/" not in name]
+    assert {"README.md", "docs/write-a-backend.md", "docs/contract.md"} <= {*documents}
+    for name in documents:
+        assert wheel.read(FILES + name) == (ROOT / name).read_bytes()
+
+
+def test_links_of_documents_in_the_wheel_lead_to_files_in_the_wheel(wheel):
+    """README.md describes the repository, too."""
+    held = {name.removeprefix(FILES) for name in wheel.namelist() if name.startswith(FILES)}
+    for name in (n for n in held if n.startswith("docs/")):
+        text = wheel.read(FILES + name).decode()
+        links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
+        assert {os.path.normpath(f"docs/{link}") for link in links} <= held, name
+
+
+def test_the_description_of_the_wheel_names_the_command_that_lists_the_documents(wheel):
+    (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    assert "dnncore docs" in wheel.read(path).decode()
 
 
 def test_the_wheel_declares_backends_command_and_licence(wheel):
