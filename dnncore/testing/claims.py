@@ -6,11 +6,16 @@
 
 The engine is a name as in `dnncore.engine`. The levels are `accept`, `build`, `run` and `right`.
 Comments stand above the first claim, so that the kit can sort the claims.
+
+python -m dnncore.testing.claims claims.txt found.json
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,25 +131,27 @@ def _read_line(line: str, place: str) -> Claim:
     return Claim(match["engine"], cast(Level, match["level"]), problems[0], place)
 
 
-def propose(path: str | Path, entries: Sequence[Mapping[str, Any]]) -> str:
+def propose(path: str | Path, entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Add the levels that entries of a run have reached to a file, which need not exist.
 
-    No claim is removed and no level is lowered. Returns a summary, which counts the claims that the
-    run has not reached.
+    No claim is removed and no level is lowered. Returns a summary, and a line for each claim that
+    the run has not reached.
     """
     is_new = not Path(path).exists()
     claims = {} if is_new else {claim.key: claim for claim in read_claims(path)}
-    added = raised = missed = 0
+    added = raised = 0
+    missed = []
     for reached in _reached(entries):
         before = claims.get(reached.key)
         if before is not None and not is_reached(before.level, reached.level):
-            missed += 1
+            missed.append(f"  {before.place}: {before.level!r} is kept; got {reached.level!r}")
         elif reached.level in CLAIMABLE and before != reached:
             claims[reached.key] = reached
             added, raised = added + (before is None), raised + (before is not None)
     if added or raised:
         _write(path, claims.values(), entries)
-    return f"{path}: {added} claims added, {raised} raised, {missed} not reached and kept"
+    counts = f"{added} claims added, {raised} raised, {len(missed)} not reached and kept"
+    return [f"{path}: {counts}", *missed]
 
 
 def _reached(entries: Iterable[Mapping[str, Any]]) -> Iterator[Claim]:
@@ -173,3 +180,39 @@ def _write(path: str | Path, claims: Iterable[Claim], entries: Sequence[Mapping[
         heading = [f"# Problems that {backend} serves: engine, level, problem."]
     lines = [f"{row.engine:{engines}}  {row.level:{levels}}  {row.problem}" for row in rows]
     Path(path).write_text("".join(f"{line}\n" for line in [*heading, *lines]), encoding="utf-8")
+
+
+def main() -> int:
+    """Propose the claims of results that `--dnncore-json` saved, such as on another machine."""
+    parser = argparse.ArgumentParser(prog="python -m dnncore.testing.claims", description=__doc__)
+    parser.add_argument("claims", help="the file of claims, which need not exist")
+    parser.add_argument("results", help="a file of --dnncore-json")
+    options = parser.parse_args()
+    try:
+        lines = propose(options.claims, _saved(options.results))
+    except (DescriptorError, OSError) as error:
+        parser.error(str(error))
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _saved(path: str) -> list[dict[str, Any]]:
+    """Return the entries of a saved run. Raises `DescriptorError` if they do not suit."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
+        names = {row["claim_engine"] for row in rows if row["level"] and row["problem"]}
+        backends = {row["target"].partition("@")[0] for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DescriptorError(
+            f"{path}: expected the results of --dnncore-json; got {error!r}"
+        ) from error
+    if "" in names or len(backends) != 1:
+        raise DescriptorError(
+            f"{path}: expected results of one backend on engines that --dnncore-engine names; got"
+            f" backends {', '.join(sorted(backends)) or 'none'}; run the kit with both options"
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -34,7 +34,7 @@ class Findings:
         self._ledger = ledger
         self._late = 0
         self._absent: list[str] = []
-        self._proposed = ""
+        self._proposed: list[str] = []
         self._recorded = 0  # number of entries from earlier runs
 
     def add(self, found: Entry, is_recorded: bool) -> None:
@@ -92,8 +92,7 @@ class Findings:
             lost = sum(row["claim_is_lost"] for row in claimed)
             yield f"claims: {len(claimed) - lost} kept, {lost} lost"
         yield from self._absent
-        if self._proposed:
-            yield self._proposed
+        yield from self._proposed
         if self._ledger:
             yield f"ledger of {self._ledger.commit}: {count} cases, {self._recorded} from before"
 

@@ -1,6 +1,9 @@
 """Claims of backends: what keeps them, what loses them, and proposals, which only add."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -231,7 +234,7 @@ def test_a_proposal_makes_a_sorted_file(tmp_path):
     said = propose(
         path, [*rows, row("--eltwise 2x4", "unknown"), row("--eltwise 2x3", "build", "b")]
     )
-    assert said == f"{path}: 3 claims added, 0 raised, 0 not reached and kept"
+    assert said == [f"{path}: 3 claims added, 0 raised, 0 not reached and kept"]
     assert path.read_text().splitlines() == [
         "# Problems that mine serves: engine, level, problem.",
         "b    build   --eltwise 2x3",
@@ -249,7 +252,11 @@ def test_a_proposal_only_adds_and_raises(claims):
         row("--eltwise 2x5", "run"),
     ]
     said = propose(path, [*rows, row("--eltwise 2x6", "unknown"), row("--eltwise 2x7", "accept")])
-    assert said == f"{path}: 1 claims added, 1 raised, 2 not reached and kept"
+    assert said == [
+        f"{path}: 1 claims added, 1 raised, 2 not reached and kept",
+        f"  {path}, line 4: 'run' is kept; got 'build'",
+        f"  {path}, line 6: 'run' is kept; got 'unknown'",
+    ]
     levels = {3: "right", 4: "run", 5: "run", 6: "run", 7: "accept"}
     after = [f"cpu  {level:6}  --eltwise 2x{n}" for n, level in levels.items()]
     assert path.read_text().splitlines() == [*before[:2], *after]
@@ -273,6 +280,21 @@ def test_a_run_proposes_what_it_then_enforces(kit, tmp_path):
     code, output = kit(*SUITE, *FADING, CLAIMS, propose_claims)
     assert code == 0, output
     assert (tmp_path / "claims.txt").read_text() == text
+
+
+def test_saved_results_propose_claims_too(tmp_path):
+    def run(results):
+        (tmp_path / "found.json").write_text(json.dumps(results))
+        command = (sys.executable, "-m", "dnncore.testing.claims", "claims.txt", "found.json")
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert run({"cases": [row("--eltwise 2x3", "right")]}).stdout.startswith("claims.txt: 1 claims")
+    assert len(read_claims(tmp_path / "claims.txt")) == 1
+    for bad in ([], {"cases": []}, {"cases": [row("--eltwise 2x4", "right", "")]}, {"cases": [1]}):
+        done = run(bad)
+        assert done.returncode == 2
+        assert "found.json: expected" in done.stderr
+    assert len(read_claims(tmp_path / "claims.txt")) == 1
 
 
 @pytest.mark.parametrize(
