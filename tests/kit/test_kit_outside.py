@@ -12,10 +12,11 @@ OPTIONS = ("--strict-markers", "-p", "no:cacheprovider")
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory):
-    """Run Python with dnncore's wheel and the minimal backend, in a folder with nothing of ours."""
+    """Run Python with the wheels of dnncore and two examples, in a folder with nothing of ours."""
     folder = tmp_path_factory.mktemp("outside")
     shutil.copytree(ROOT / "examples" / "minimal_backend", folder / "toy")
-    wheels = [wheel(source, folder) for source in (ROOT, folder / "toy")]
+    shutil.copytree(ROOT / "examples" / "opencl_kernel", folder / "kernel")
+    wheels = [wheel(source, folder) for source in (ROOT, folder / "toy", folder / "kernel")]
     python = environment(folder / "env", *wheels)
     (folder / "empty").mkdir()
 
@@ -43,3 +44,24 @@ def test_the_wheels_own_backends_are_checked_the_same_way(outside):
     suite = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
     output = outside("-m", "pytest", *OPTIONS, *suite, *options)
     assert re.search(r"^eltwise +f32 .* +[1-9]\d* +[1-9]\d*$", output, re.M)
+
+
+KERNEL = ("--pyargs", "dnncore.testing.suite", "--dnncore-backend=small_matmul")
+
+
+def test_a_kernel_for_the_engines_of_another_backend_passes(outside):
+    claims = ("--dnncore-size=claims", "--dnncore-claims=../kernel/claims.txt")
+    output = outside("-m", "pytest", *OPTIONS, *KERNEL, *claims, "--dnncore-engine=pocl")
+    assert re.search(r"^claims: [1-9]\d+ kept, 0 lost", output, re.M)
+    smoke = ("--dnncore-size=smoke", "--dnncore-match= --matmul", "--dnncore-engine=pocl")
+    output = outside("-m", "pytest", *OPTIONS, *KERNEL, *smoke)
+    assert re.search(r"^matmul +f32 +forward +[1-9]\d*, \d+ unsupported", output, re.M)
+
+
+def test_the_kernel_is_selected_and_its_times_can_be_measured_and_tuned(outside):
+    problem = ("--matmul", "20000x4x4:20000x4x4")
+    output = outside("-m", "dnncore", "impls", "--engines=pocl", *problem)
+    assert re.search(r"^ +1 +small_matmul:direct", output, re.M)
+    measure = ("../kernel/measure.py", "--engine=pocl", "--count=50")
+    assert re.search(r"^ +8x8:8x8 +opencl +\d+ +small_matmul +\d+", outside(*measure), re.M)
+    assert re.search(r"^wrote .*kernel/dnncore_small_matmul/tuning/", outside(*measure, "--tune"))

@@ -77,7 +77,8 @@ class OpenedDevice(Engine):
     def program(self, source: str, options: Sequence[str] = ()) -> Any:
         """Return the pyopencl program of `source`: built, or loaded from the disk store.
 
-        Raises `BuildError` with the compiler's log.
+        options: of the compiler, in addition to OpenCL C 1.2 and fused multiply-adds. Raises
+        `BuildError` with the compiler's log.
         """
         return self.builder.program(source, options)
 

@@ -30,6 +30,9 @@ from dnncore_opencl.runtime.stream import OpenCLStream
 class OpenCLEngine(OpenedDevice):
     """An OpenCL device.
 
+    Implementations of other distributions may use `program`, `tuning_table`, `native`, `device`,
+    `is_cpu`, `failure`, and `OpenCLStream.submit`; `examples/opencl_kernel` does.
+
     Indices count the devices of all platforms. Platforms are in the order of the OpenCL loader.
     Within a platform, GPUs come first.
     """

@@ -149,7 +149,11 @@ class OpenCLStream(Stream):
     ) -> OpenCLEvent:
         """Queue a command behind `wait_for` by calling `enqueue(native_events)`.
 
-        what: the beginning of an error's message, as "cannot launch". copies_to: a copy's target.
+        enqueue: queues the command on `native` behind these pyopencl events, or behind none if it
+        gets None, and returns its pyopencl event. wait_for: events of any engine. what: the
+        beginning of an error's message, as "cannot launch". copies_to: a copy's target.
+
+        Raises `ExecutionError` if OpenCL refuses the command.
         """
         native: Any = None
         causes: Sequence[Event] = ()

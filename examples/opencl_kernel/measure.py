@@ -1,0 +1,92 @@
+"""Measure the kernel beside the implementations of the backend opencl, in turn.
+
+python measure.py --engine=pocl
+python measure.py --engine=nvidia --tune    writes the best sizes of work-groups for the device
+"""
+
+import argparse
+import json
+import re
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+
+import dnncore as dnn
+
+SHAPES = ((2, 2, 2), (3, 3, 3), (4, 4, 4), (8, 8, 8), (1, 8, 8), (6, 1, 6))
+GROUPS = (8, 16, 32, 64, 128, 256)
+TUNING = Path(__file__).parent / "dnncore_small_matmul" / "tuning"
+RUNS = 9
+
+
+def call(engine, sizes, count, impl):
+    """Return a function that computes a batch of products once and waits."""
+    m, n, k = sizes
+    descs = {"src": (count, m, k), "weights": (count, k, n), "dst": (count, m, n)}
+    op = dnn.MatMul(**{name: dnn.MemoryDesc(dims) for name, dims in descs.items()})
+    pd = dnn.PrimitiveDesc(op, engine, impl=impl)
+    rng = np.random.default_rng(0)
+    memories = {
+        name: dnn.Memory.from_numpy(rng.standard_normal(dims).astype("f4"), engine=engine)
+        for name, dims in descs.items()
+    }
+    bound, stream = pd.primitive().bind(**memories), engine.stream()
+
+    def run():
+        start = time.perf_counter()
+        bound(stream)
+        stream.wait()
+        return time.perf_counter() - start
+
+    run()
+    return run
+
+
+def medians(calls):
+    """Return the median seconds of each call; the calls run in turn."""
+    rows = [[run() for run in calls] for _ in range(RUNS)]
+    return [statistics.median(column) for column in zip(*rows, strict=True)]
+
+
+def compare(engine, count):
+    """Print the times of both, and the choice of dnncore."""
+    print(f"{engine.device.name}: {count} products, microseconds, median of {RUNS}")
+    for sizes in SHAPES:
+        calls = [call(engine, sizes, count, impl) for impl in ("opencl:*", "small_matmul:*")]
+        theirs, ours = medians(calls)
+        m, n, k = sizes
+        text = f"{m}x{k}:{k}x{n}"
+        print(f"{text:>12}  opencl {theirs * 1e6:8.0f}  small_matmul {ours * 1e6:8.0f}"
+              f"  ratio {theirs / ours:5.1f}")  # fmt: skip
+
+
+def tune(engine, count):
+    """Write the fastest size of a work-group for each shape."""
+    from dnncore_small_matmul import implementation
+
+    table = {}
+    for m, n, k in SHAPES:
+        calls = []
+        for group in GROUPS:
+            implementation.GROUP = group
+            dnn.cache.primitives.clear()
+            calls.append(call(engine, (m, n, k), count, "small_matmul:*"))
+        times = medians(calls)
+        table[f"m{m}n{n}k{k}"] = {"group": GROUPS[times.index(min(times))]}
+    name = re.sub(r"\W+", "_", engine.device.name.lower()).strip("_")
+    TUNING.mkdir(exist_ok=True)
+    path = TUNING / f"{name}.json"
+    rows = ",\n".join(f"    {json.dumps(key)}: {json.dumps(row)}" for key, row in table.items())
+    path.write_text(f'{{\n  "small_matmul": {{\n{rows}\n  }}\n}}\n')
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", default="opencl")
+    parser.add_argument("--count", type=int, default=20000)
+    parser.add_argument("--tune", action="store_true")
+    options = parser.parse_args()
+    (tune if options.tune else compare)(dnn.engine(options.engine), options.count)
