@@ -1,12 +1,11 @@
 """The examples in the documents run and print the output that the documents show.
 
-Each `python` block is a complete program. A `text` block after it shows its output. In a `console`
-block, a line that begins with `$` is a command of the shell, and the lines below it show its
-output. `...` in an output matches any text, and all white space is equal.
+Each `python` block is a complete program. A `text` block after it shows its output.
+`tests/support/shown_output.py` describes `console` blocks. The guide for backends has a test of its
+own, since its blocks depend on each other.
 """
 
 import dataclasses
-import doctest
 import inspect
 import json
 import os
@@ -17,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shown_output import COMMAND, difference
 
 from dnncore import backend
 from dnncore.documents import contract
@@ -27,10 +27,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
 )
-SHOWN = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_NDIFF
+GUIDE = "docs/write-a-backend.md"
 PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.M | re.S)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
-COMMAND = re.compile(r"^\$ (.*\n)((?:(?!\$ ).*\n)*)", re.M)
 
 
 def blocks(document, language):
@@ -41,7 +40,7 @@ def blocks(document, language):
 def examples():
     """Return a test parameter per example: the arguments of a process and the shown output."""
     found = []
-    for document in DOCUMENTS:
+    for document in (name for name in DOCUMENTS if name != GUIDE):
         text = (ROOT / document).read_text()
         for match in PYTHON.finditer(text):
             place = f"{document}:{text.count(chr(10), 0, match.start()) + 1}"
@@ -63,9 +62,8 @@ def run_process(*arguments, **options):
 def test_an_example_prints_what_the_document_shows(arguments, shown):
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     printed = run_process(*arguments, cwd=ROOT, env={**os.environ, "PATH": path})
-    checker = doctest.OutputChecker()
-    if not checker.check_output(shown, printed, SHOWN):
-        pytest.fail(checker.output_difference(doctest.Example("", shown), printed, SHOWN))
+    if differs := difference(shown, printed):
+        pytest.fail(differs)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
