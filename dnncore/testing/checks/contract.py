@@ -173,10 +173,10 @@ def device(case: Case) -> None:
     own = case.engine.device
     if not own.name:
         raise CheckFailed("a device must have a name; got ''")
-    for key, kind in LIMITS.items():
-        value: Any = own.limits.get(key)
-        if value is None and key not in own.limits:
-            continue
-        if type(value) is not kind or (kind is int and value <= 0):
-            wanted = "a whole number above 0" if kind is int else "True or False"
+    for key in LIMITS.keys() & own.limits.keys():
+        value: Any = own.limits[key]
+        counts = LIMITS[key] is int
+        valid = type(value) is int and value > 0 if counts else type(value) is bool
+        if not valid:
+            wanted = "a whole number above 0" if counts else "True or False"
             raise CheckFailed(f"limits[{key!r}] of the device must be {wanted}; got {value!r}")
