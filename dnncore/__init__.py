@@ -9,6 +9,7 @@ from dnncore.errors import (
     BackendNotFound,
     BuildError,
     CacheWarning,
+    CrossCheckError,
     DescriptorError,
     DnnError,
     EngineUnavailable,
@@ -24,6 +25,7 @@ if typing.TYPE_CHECKING:
     from dnncore import backend, cache, functional, ops, problem, testing  # noqa: F401
     from dnncore.attributes import Attributes, PostOp
     from dnncore.comparison.compare import Comparison, against_reference, compare
+    from dnncore.crosschecking.session import crosscheck
     from dnncore.engines.device import Device
     from dnncore.engines.engine import Engine
     from dnncore.engines.memory import Memory
@@ -70,6 +72,7 @@ __all__ = [
     "ConvolutionBackwardData",
     "ConvolutionBackwardWeights",
     "ConvolutionForward",
+    "CrossCheckError",
     "DescriptorError",
     "Device",
     "DnnError",
@@ -110,6 +113,7 @@ __all__ = [
     "backends",
     "cache",
     "compare",
+    "crosscheck",
     "devices",
     "engine",
     "functional",
@@ -127,6 +131,7 @@ __all__ = [
 _ON_FIRST_USE = {
     "attributes": ("Attributes", "PostOp"),
     "comparison.compare": ("Comparison", "against_reference", "compare"),
+    "crosschecking.session": ("crosscheck",),
     "engines.engine": ("Device", "Engine"),
     "engines.peaks": ("Peaks",),
     "engines.memory": ("Memory",),
@@ -165,3 +170,8 @@ if "DNNCORE_VERBOSE" in os.environ:
     from dnncore import verbose as _verbose
 
     _verbose.read_environment()
+
+if "DNNCORE_CROSSCHECK" in os.environ:
+    from dnncore.crosschecking import environment as _environment
+
+    _environment.read_environment()

@@ -21,6 +21,7 @@ __all__ = [
     "BackendNotFound",
     "BuildError",
     "CacheWarning",
+    "CrossCheckError",
     "DataTypeError",
     "DescriptorError",
     "DnnError",
@@ -90,6 +91,10 @@ class BuildError(DnnError, RuntimeError):
 
 class ExecutionError(DnnError, RuntimeError):
     """A built primitive failed, or an engine ran out of memory."""
+
+
+class CrossCheckError(DnnError, ArithmeticError):
+    """The result of a launch diverges from another implementation's (`dnncore.crosscheck`)."""
 
 
 class CacheWarning(_Observed, UserWarning):

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
     from dnncore.selection.ranking import Request, Selection
 
-__all__ = ["Verbose", "read_environment", "set_verbose"]
+__all__ = ["MARK", "Verbose", "primitive_fields", "read_environment", "set_verbose"]
 
 LEVELS = ("error", "warn", "check", "dispatch", "profile_create", "profile_exec")
 WORDS = {
@@ -188,7 +188,7 @@ class Verbose(observers.Observer):
         pd = primitive.pd
         if not self._wants("profile_exec", kind_of(type(pd.op))):
             return run
-        fields = self._fields.get(primitive) or _primitive_fields(pd)
+        fields = self._fields.get(primitive) or primitive_fields(pd)
         self._fields[primitive] = fields
 
         def timed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
@@ -205,7 +205,7 @@ class Verbose(observers.Observer):
         """Write one line of profile_create."""
         if self._wants("profile_create", kind_of(type(pd.op))):
             moment = time.time() - seconds
-            self._profile(pd.engine, moment, f"create:{origin}", _primitive_fields(pd), seconds)
+            self._profile(pd.engine, moment, f"create:{origin}", primitive_fields(pd), seconds)
 
     def selected(self, request: Request, selection: Selection) -> None:
         """Write one line of dispatch for each refusal."""
@@ -289,7 +289,7 @@ def _introduction(engine: Engine | None, *, timestamps: bool) -> Iterator[str]:
         yield f"info,{engine.name},{words}"
 
 
-def _primitive_fields(pd: PrimitiveDesc) -> str:
+def primitive_fields(pd: PrimitiveDesc) -> str:
     """All fields of a primitive except the command and the time."""
     fields = write(pd.op, pd.attr, pd.workspace_desc, pd.asked)
     return f"{_engines(pd.engine, pd.src_engine)},{_line(pd.impl_name, fields)}"

@@ -40,6 +40,7 @@ __all__ = [
     "against_reference",
     "compare",
     "consistent_inputs",
+    "correct_values",
     "expected_outputs",
 ]
 
@@ -254,6 +255,13 @@ class Expected:
             relative = np.where(known, signs * (found - values) / rms, np.nan)
         return Errors(relative, self.independent)
 
+    def settled(self, got: Array, error_factor: float = 1.0) -> Array:
+        """Return the output with the expected values where every result is right."""
+        unknown = np.isinf(self.bound(error_factor)) & np.isfinite(self.values)
+        if self.noise is not None:
+            unknown |= self.noise.is_unknown
+        return np.where(unknown, self.values, got)
+
     def check(self, got: Array, *, exact: bool = False, error_factor: float = 1.0) -> Comparison:
         """Compare an implementation's output. With `exact`, no difference is allowed.
 
@@ -262,12 +270,8 @@ class Expected:
         """
         if exact:
             return compare(got, self.values)
-        bound = self.bound(error_factor)
-        unknown = np.isinf(bound) & np.isfinite(self.values)
-        if self.noise is not None:
-            unknown |= self.noise.is_unknown
-        got = np.where(unknown, self.values, got)
-        result = compare(got, self.values, bound)
+        got = self.settled(got, error_factor)
+        result = compare(got, self.values, self.bound(error_factor))
         errors = self.errors(np.asarray(got), error_factor) if result.ok else None
         lost = judge(errors) if errors is not None else ""
         return replace(result, ok=result.ok and not lost, lost=lost, error_factor=error_factor)
@@ -294,6 +298,7 @@ def expected_outputs(
     *,
     random_order: bool = False,
     judged: bool = False,
+    values: Mapping[str, Array] | None = None,
 ) -> dict[str, Expected]:
     """Compute the correct outputs of `op`, by name, with the backend whose role is "reference".
 
@@ -304,14 +309,16 @@ def expected_outputs(
     random_order: whether all values were drawn independently from one distribution, so that bounds
         are narrower. Values of users have any order.
     judged: whether the errors of a whole tensor are judged, too; only for normal values.
+    values: the result of `correct_values`, if it is known already.
 
     The formats of `op` do not matter. Raises `BackendNotFound` if no reference is installed.
     """
-    op = op.with_each(_plain)
-    fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # fpmath applies to f32 data
-    attr = Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
+    op, attr = _without_formats(op, attr)
     evaluate = Evaluate(_evaluate, random_order, cut_off=_multiplies_halves(op))
-    values = evaluate(op, attr, inputs)
+    if values is None:
+        values = evaluate(op, attr, inputs)
+    else:
+        evaluate.keep(op, attr, inputs, values)
     widened_inputs = _widened(inputs)
     errors = noise(op.with_each(widened), attr, widened_inputs, values, evaluate, workspace_error)
     independent = 0.25 if error_factor(op) > 1 else 1.0  # Winograd's tiles share errors
@@ -322,6 +329,20 @@ def expected_outputs(
         else Expected(array)
         for name, array in values.items()
     }
+
+
+def correct_values(
+    op: Operation, attr: Attributes, inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Compute the outputs of `op`, as `expected_outputs`, without their bounds."""
+    return _evaluate(*_without_formats(op, attr), inputs)
+
+
+def _without_formats(op: Operation, attr: Attributes) -> tuple[Operation, Attributes]:
+    """The operation on row-major tensors, with the attributes that affect values."""
+    op = op.with_each(_plain)
+    fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # fpmath applies to f32 data
+    return op, Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
 
 
 def _multiplies_halves(op: Operation) -> bool:
@@ -396,7 +417,7 @@ def _old_value(op: Operation, attr: Attributes) -> str | None:
 
 
 def _evaluate(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Run the reference on the CPU engine; all formats are row-major."""
+    """Run the reference on the CPU engine; all formats are row-major. Observers do not see it."""
     cpu = engine("cpu")
     pd = _reference(op, attr)
     memories = {
@@ -405,7 +426,8 @@ def _evaluate(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) -> d
         else Memory(desc, cpu)
         for argument, desc in pd.arguments
     }
-    pd.primitive().bind(**memories)(cpu.stream()).wait()
+    stream = cpu.stream()
+    pd.primitive().bind(**memories).launch_unobserved(stream).wait()
     return {a.name: memories[a.name].numpy() for a, _ in pd.arguments if a.direction == "out"}
 
 

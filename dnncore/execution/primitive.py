@@ -291,6 +291,15 @@ class BoundPrimitive:
         except Exception as error:
             raise self.primitive.failed(error) from error
 
+    def launch_unobserved(self, stream: Stream) -> Event:
+        """Launch without observers, because the launch is no part of the user's program."""
+        try:
+            return checked_event(self.run_on(stream)(stream, ()))
+        except DnnError:
+            raise
+        except Exception as error:
+            raise self.primitive.failed(error) from error
+
     def chain_on(self, stream: Stream) -> Any:
         """The executable's `chain`; None if each launch gets a separate scratchpad."""
         is_lent = self.primitive.is_lent(stream)

@@ -37,11 +37,12 @@ class Evaluate:
         """Return the outputs by name."""
         key = op, attr.post_ops, id(inputs)
         if key not in self._kept:
-            self._kept[key] = (
-                inputs,
-                self.function(op, attr, inputs),
-            )  # inputs, so that id is unique
+            self.keep(op, attr, inputs, self.function(op, attr, inputs))
         return dict(self._kept[key][1])
+
+    def keep(self, op: Operation, attr: Attributes, inputs: Inputs, outputs: Inputs) -> None:
+        """Return these outputs from now on."""
+        self._kept[op, attr.post_ops, id(inputs)] = inputs, outputs  # inputs, so that id is unique
 
 
 ErrorRule = Callable[[Any, Inputs, Evaluate], dict[str, Noise]]

@@ -1,0 +1,119 @@
+"""A launch of the program: copies of all that it reads and writes, as arrays.
+
+The bytes of the inputs are copied before the launch, because outputs may replace them. The copies
+are made in the launch's stream, after the events that the launch waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dnncore.crosschecking.hidden import Hidden, is_hidden, revealed
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Event, Stream, wait_all
+from dnncore.selection.primitive_desc import PrimitiveDesc
+
+__all__ = ["Call", "Copies", "NotComparable"]
+
+Array = np.ndarray[Any, Any]
+
+
+class NotComparable(Exception):
+    """A call cannot be repeated or compared. The text is the reason."""
+
+
+@dataclass
+class Call:
+    """One launch.
+
+    number: counts the launches of the program from 1.
+    memories: by argument name.
+    inputs: the values that the launch read, by argument name, with logical dims. They include the
+        old values of the result if a post-op reads them.
+    outputs: the values that it wrote. Those that only their owner can read are missing.
+    alias: the input and the output in one memory, or None.
+    is_ready: whether the inputs are known.
+    """
+
+    number: int
+    pd: PrimitiveDesc
+    memories: Mapping[str, Memory]
+    inputs: dict[str, Array] = field(default_factory=dict)
+    outputs: dict[str, Array] = field(default_factory=dict)
+    alias: tuple[str, str] | None = None
+    is_ready: bool = False
+
+
+class Copies:
+    """Host buffers for the arguments of one primitive. The next call overwrites them."""
+
+    def __init__(self, pd: PrimitiveDesc) -> None:
+        old = pd.op.result_name if pd.attr.reads_dst else None
+        rows = [(argument.name, argument.direction) for argument, _ in pd.arguments]
+        self.read = [name for name, way in rows if way == "in" or name == old]
+        self.written = [name for name, way in rows if way == "out"]
+        sizes = {name: desc.nbytes for name, desc in pd.descs.items()}
+        self._before = {name: np.empty(sizes[name], np.uint8) for name in self.read}
+        self._after = {name: np.empty(sizes[name], np.uint8) for name in self.written}
+
+    def take_inputs(
+        self, call: Call, hidden: Hidden, stream: Stream, wait_for: Sequence[Event]
+    ) -> None:
+        """Fill `call.inputs`. Raises `NotComparable` for values that nobody can read."""
+        for name in self.read:
+            _copy(call.memories[name], self._before[name], stream, wait_for)
+        for name in self.read:
+            call.inputs[name] = self._value(call, name, self._before[name], hidden)
+        call.alias = _alias(call)
+        call.is_ready = True
+
+    def take_outputs(self, call: Call, stream: Stream) -> None:
+        """Fill `call.outputs` after the end of the launch."""
+        for name in self.written:
+            _copy(call.memories[name], self._after[name], stream, ())
+            if not is_hidden(call.pd, name):
+                call.outputs[name] = call.pd.descs[name].unpack(self._after[name])
+
+    def bytes_of(self, name: str) -> Array | None:
+        """The bytes of an argument, after the launch if it is an output; None if it is absent."""
+        return self._after.get(name, self._before.get(name))
+
+    @staticmethod
+    def _value(call: Call, name: str, content: Array, hidden: Hidden) -> Array:
+        if not is_hidden(call.pd, name):
+            return call.pd.descs[name].unpack(content)
+        memory = call.memories[name]
+        value: Array | None = hidden.find(memory, content)
+        if value is None:
+            value = revealed(memory)
+        if value is None:
+            raise NotComparable(
+                f"only {call.pd.impl_name} can read {name}, and the call that wrote it was not seen"
+            )
+        return value
+
+
+def _copy(memory: Memory, host: Array, stream: Stream, wait_for: Sequence[Event]) -> None:
+    """Copy a memory's bytes behind the commands of the stream."""
+    if not host.size:
+        return
+    if memory.engine is not stream.engine:  # a reorder between two engines
+        wait_all(wait_for)
+        stream.wait()
+        stream, wait_for = memory.engine.stream(), ()
+    memory.engine.copy_out(stream, memory.buffer, host, wait_for).wait()
+
+
+def _alias(call: Call) -> tuple[str, str] | None:
+    """The pair of the operation's arguments that share a memory."""
+    memories = call.memories
+    for source, target in call.pd.op.IN_PLACE:
+        if source in memories and target in memories:
+            a, b = memories[source], memories[target]
+            if a.buffer is b.buffer or (a.engine.is_host and a.address == b.address):
+                return source, target
+    return None

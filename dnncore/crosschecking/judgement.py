@@ -1,0 +1,238 @@
+"""Judgement of a call: whether its results diverge, which implementation is wrong, and how.
+
+The reference computes the call again in float64 from the call's inputs. Its results bound the
+errors of both implementations (`dnncore.comparison`). Two of them diverge if their difference
+exceeds the sum of their bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dnncore.algorithms.rounding import Noise
+from dnncore.comparison.compare import (
+    Comparison,
+    Expected,
+    compare,
+    correct_values,
+    expected_outputs,
+)
+from dnncore.comparison.error_bounds import believed_factor, error_factor
+from dnncore.comparison.fills import keeps_integers
+from dnncore.comparison.statistics import judge as judge_errors
+from dnncore.crosschecking.call import Call
+from dnncore.crosschecking.heat_map import ratios
+from dnncore.ops.operation import HALF_TYPES
+from dnncore.problem import driver_of
+from dnncore.selection.primitive_desc import PrimitiveDesc
+from dnncore.tensors.datatypes import data_type, from_numpy_dtype
+
+__all__ = ["Difference", "Judgement", "are_equal", "judge", "promises"]
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+
+EXACT_SUMS = 2**24
+"""Sums of whole numbers up to this size are exact in f32."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An argument whose values diverge.
+
+    comparison: of the call's values with those of the other implementation.
+    errors: per element, divided by the bound.
+    """
+
+    argument: str
+    comparison: Comparison
+    errors: Array = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the reference says about a call.
+
+    differences: the arguments that diverge, in order; none if the call is right.
+    verdict: lines of text about the two implementations.
+    """
+
+    differences: tuple[Difference, ...] = ()
+    verdict: tuple[str, ...] = ()
+
+
+RIGHT = Judgement()
+
+
+def are_equal(a: Arrays, b: Arrays) -> bool:
+    """Whether all values of `a` are those of `b`. NaN equals NaN."""
+    return all(np.array_equal(a[name], b[name], equal_nan=_is_float(a[name])) for name in a)
+
+
+def judge(call: Call, others: Arrays | None, other: PrimitiveDesc | None) -> Judgement:
+    """Compare a call's outputs with those of another implementation, or of the reference.
+
+    others: outputs of `other`; None to compare with the reference.
+
+    Raises `BackendNotFound` if no reference is installed.
+    """
+    if others is not None and are_equal(_common(call.outputs, others), others):
+        return RIGHT
+    values = correct_values(call.pd.op, call.pd.attr, call.inputs)
+    if others is None and are_equal(call.outputs, values):
+        return RIGHT
+    expected = expected_outputs(call.pd.op, call.pd.attr, call.inputs, values=values)
+    exact = _is_exact(call, values)
+    if others is None or other is None:
+        found = _beyond_bounds(call.outputs, expected, call.pd, exact=exact)
+        return Judgement(tuple(found))
+    found = [
+        difference
+        for name, right in expected.items()
+        if name in call.outputs and name in others
+        for difference in _between(name, call, others[name], other, right)
+    ]
+    if not found:
+        return RIGHT
+    ours = _beyond_bounds(call.outputs, expected, call.pd, exact=exact)
+    theirs = _beyond_bounds(others, expected, other, exact=exact)
+    name = found[0].argument
+    errors = [
+        expected[name].check(values, error_factor=believed_factor(pd))
+        for values, pd in ((call.outputs[name], call.pd), (others[name], other))
+    ]
+    names = (call.pd.impl_name, other.impl_name)
+    return Judgement(tuple(found), tuple(_closer(names, errors, (bool(ours), bool(theirs)))))
+
+
+def _common(a: Arrays, b: Arrays) -> Arrays:
+    return {name: a[name] for name in a if name in b}
+
+
+def _beyond_bounds(
+    outputs: Arrays, expected: Mapping[str, Expected], pd: PrimitiveDesc, *, exact: bool
+) -> list[Difference]:
+    """The outputs that break the promises of their implementation."""
+    exact = exact and (pd.exact or error_factor(pd.op) == 1.0)
+    factor = believed_factor(pd)
+    found = []
+    for name, right in expected.items():
+        if name not in outputs:
+            continue
+        got = outputs[name]
+        comparison = right.check(got, exact=exact, error_factor=factor)
+        if comparison.ok and (lost := _badly_rounded(right, got, factor)):
+            comparison = replace(comparison, ok=False, lost=lost)
+        if not comparison.ok:
+            bound = 0.0 if exact else right.bound(factor)
+            settled = got if exact else right.settled(got, factor)
+            found.append(Difference(name, comparison, ratios(settled, right.values, bound)))
+    return found
+
+
+def _between(
+    name: str, call: Call, theirs: Array, other: PrimitiveDesc, right: Expected
+) -> list[Difference]:
+    """The difference of two implementations, if it exceeds the sum of both bounds."""
+    factors = believed_factor(call.pd), believed_factor(other)
+    ours, theirs = (
+        right.settled(values, factor)
+        for values, factor in zip((call.outputs[name], theirs), factors, strict=True)
+    )
+    bound = right.bound(factors[0]) + right.bound(factors[1])
+    comparison = compare(ours, theirs, bound)
+    return [] if comparison.ok else [Difference(name, comparison, ratios(ours, theirs, bound))]
+
+
+# -- promises --------------------------------------------------------------------------------------
+
+
+def _is_exact(call: Call, values: Arrays) -> bool:
+    """Whether all numbers are whole and so small that no rounding can occur."""
+    op, attr = call.pd.op, call.pd.attr
+    if not keeps_integers(op, attr) or not all(map(_is_whole, call.inputs.values())):
+        return False
+    largest = [float(np.abs(v.astype(np.float64)).max(initial=0.0)) for v in call.inputs.values()]
+    size = max([1.0, *largest])
+    if driver_of(type(op)).has_products:
+        size *= size
+    terms = 1.0 + op.flops / max(1, op.result.nelems)
+    results = [float(np.abs(v.astype(np.float64)).max(initial=0.0)) for v in values.values()]
+    chains = len(attr.post_ops) == 0
+    return chains and terms * size <= EXACT_SUMS and max([0.0, *results]) <= EXACT_SUMS
+
+
+def _is_whole(values: Array) -> bool:
+    numbers = values.astype(np.float64)
+    return bool(np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all())
+
+
+def _badly_rounded(right: Expected, got: Array, factor: float) -> str:
+    """Describe a wrong rounding to a half type, such as a cut-off; "" if there is none.
+
+    The order of users' values is not known, so the largest error of sums takes the place of the
+    expected one. Equal results share one error, so each value counts once.
+    """
+    if right.noise is None or from_numpy_dtype(right.values.dtype) not in HALF_TYPES:
+        return ""
+    values = right.values.astype(np.float64).ravel()
+    _, first = np.unique(values, return_index=True)
+    limit = factor * np.broadcast_to(right.noise.limit, right.values.shape).ravel()[first]
+    each = replace(
+        right, values=right.values.ravel()[first], noise=Noise(limit, limit), judged=True
+    )
+    errors = each.errors(np.asarray(got).ravel()[first])
+    return judge_errors(errors) if errors is not None else ""
+
+
+def promises(call: Call, differences: tuple[Difference, ...], again: Arrays | None) -> list[str]:
+    """Lines about the promises that the call's implementation broke.
+
+    again: the outputs of a second launch on the same inputs; None if it failed.
+    """
+    name = call.pd.impl_name
+    lines = []
+    if any(d.comparison.lost for d in differences):
+        lines.append(f"{name} breaks its bound: all errors together show lost precision")
+    elif any(d.comparison.bound == 0 and not d.comparison.misplaced for d in differences):
+        lines.append(f"{name} must be exact here: its inputs are whole numbers, or it moves values")
+    else:
+        lines.append(f"{name} breaks its bound of rounding errors")
+    if again is not None and not are_equal(_common(call.outputs, again), again):
+        promise = "it promises to be deterministic" if call.pd.deterministic else ""
+        lines.append(
+            f"{name} returned other values when it ran again on the same inputs"
+            f"{'; ' if promise else ''}{promise}"
+        )
+    return lines
+
+
+def _closer(
+    names: tuple[str, str], errors: list[Comparison], broken: tuple[bool, bool]
+) -> list[str]:
+    """Lines about two implementations: which one is closer to the reference, and by how much."""
+    first, second = errors
+    near = 0 if _distance(first) <= _distance(second) else 1
+    far = 1 - near
+    small, large = errors[near].error, errors[far].error
+    times = f", {large / small:.3g} times less" if small and math.isfinite(large) else ""
+    first_line = f"{names[near]} is closer to the reference: norm-wise error {small:.2g}{times}"
+    lines = [f"{first_line} than {large:.2g} of {names[far]}"]
+    for name, error, is_broken in zip(names, errors, broken, strict=True):
+        word = "breaks" if is_broken else "keeps"
+        share = f", worst error {error.of_bound:.3g} of the bound" if error.of_bound else ""
+        lines.append(f"{name} {word} its bound{share}")
+    return lines
+
+
+def _distance(error: Comparison) -> tuple[int, float]:
+    return error.misplaced, error.error
+
+
+def _is_float(values: Array) -> bool:
+    return data_type(from_numpy_dtype(values.dtype)).is_float
