@@ -14,6 +14,7 @@ import dnncore
 from dnncore.cli.cache import cache
 from dnncore.cli.check import check
 from dnncore.cli.checklist import checklist
+from dnncore.cli.crosscheck import crosscheck
 from dnncore.cli.docs import docs
 from dnncore.cli.impls import impls
 from dnncore.cli.rows import Row, as_json_option, show, show_json
@@ -105,5 +106,6 @@ def _rates(name: str) -> dict[str, str]:
 main.add_command(cache)
 main.add_command(check)
 main.add_command(checklist)
+main.add_command(crosscheck)
 main.add_command(docs)
 main.add_command(impls)

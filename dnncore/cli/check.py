@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dnncore.cli.check_lines import BAD, print_rows, print_summary
+from dnncore.cli.check_lines import BAD, comparison_row, print_rows, print_summary
 from dnncore.cli.problems import (
     SETTINGS,
     Reading,
@@ -24,29 +24,35 @@ from dnncore.cli.problems import (
     problem_words,
 )
 from dnncore.cli.rows import Row, as_json_option, show_json
+from dnncore.cli.saved_calls import minimize_saved, saved_calls, saved_rows
 from dnncore.cli.watch import Watch
 from dnncore.errors import describe
 from dnncore.problem import Problem
 from dnncore.selection.plugins import engine, register
 
 if TYPE_CHECKING:
-    from dnncore.comparison.compare import Comparison
     from dnncore.comparison.fills import FillName
     from dnncore.testing.checks.case import Trial
     from dnncore.testing.checks.results import OnTrial
 
 __all__ = ["check"]
 
-NUMBERS = (
-    "got", "expected", "bound", "of_bound", "distance", "misplaced", "wrong", "share", "place",
-    "lost", "error_factor",
-)  # fmt: skip
-
 
 @click.command(context_settings=SETTINGS)
 @engine_option("")
 @click.option(
     "--checks", default="", help="Run these checks of the conformance kit, or all. They print less."
+)
+@click.option(
+    "--inputs",
+    default="",
+    metavar="PATH",
+    help="Repeat the call of a file that a cross-check has saved, or all of a folder.",
+)
+@click.option(
+    "--minimize",
+    is_flag=True,
+    help="Reduce each wrong call of --inputs to the smallest problem that is wrong.",
 )
 @click.option("--plugin", multiple=True, help="A module to register, for a backend not installed.")
 @click.option(
@@ -60,10 +66,12 @@ NUMBERS = (
 def check(
     engines: str,
     checks: str,
+    inputs: str,
     plugin: tuple[str, ...],
     timeout: int,
     words: tuple[str, ...],
     *,
+    minimize: bool,
     as_json: bool,
 ) -> None:
     """Compare implementations with the reference.
@@ -82,6 +90,10 @@ def check(
     A failure of the conformance kit ends with a command that has the option --checks. It repeats
     the failed checks with the same values.
 
+    With --inputs, the values are those of a program's call, and PROBLEM may be left out. The
+    implementation is that of the call, or those that PROBLEM names. --minimize writes the smallest
+    wrong problem beside the file. docs/crosscheck.md explains both.
+
     The norm-wise error of a row is ||got - expected|| / ||expected||. "0.2 of the bound" is the
     largest error of an element divided by its bound. docs/conformance.md explains the bounds, and
     the keys of --json.
@@ -90,6 +102,11 @@ def check(
     could not be read. Otherwise it is 1 if nothing was compared, and 0 if something was.
     """
     _register(plugin)
+    if inputs:
+        _check_saved(inputs, words, engines, timeout, minimize=minimize, as_json=as_json)
+        return
+    if minimize:
+        raise click.UsageError("--minimize needs --inputs=PATH, a call that a cross-check saved")
     names = [row.name for row in chosen_devices(engines)]
     wanted = _check_names(checks)
     rows: list[Row] = []
@@ -112,6 +129,27 @@ def check(
     statuses = {row["status"] for row in rows}
     if code := 1 if statuses & BAD else reading.status or int("ok" not in statuses):
         raise SystemExit(code)
+
+
+def _check_saved(
+    inputs: str, words: Sequence[str], engines: str, timeout: int, *, minimize: bool, as_json: bool
+) -> None:
+    """Check saved calls; end with the status 1 unless all are right."""
+    rows: list[Row] = []
+    with Watch(timeout) as watch:
+        for path, saved in saved_calls(inputs, words, engines):
+            found = list(saved_rows(path, saved, watch))
+            rows += found
+            if not as_json:
+                print_rows(found)
+            if minimize:
+                click.echo(minimize_saved(path, saved, watch), err=as_json)
+    if as_json:
+        show_json(rows)
+    else:
+        print_summary(rows)
+    if not rows or any(row["status"] != "ok" for row in rows):
+        raise SystemExit(1)
 
 
 def _register(modules: Sequence[str]) -> None:
@@ -242,7 +280,7 @@ def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
         return
     claims = trial.claims(exact=given.exact)
     for output, right in expected.items():
-        yield {"output": output, **_numbers(right.check(outputs[output], **claims))}
+        yield {"output": output, **comparison_row(right.check(outputs[output], **claims))}
     if fill == "random":
         yield from _imprecise(trial)
 
@@ -255,10 +293,3 @@ def _imprecise(trial: Trial) -> Iterator[Row]:
         yield {"status": "wrong", "reason": claim}
     for output, lost in lost_precision(trial).items():
         yield {"output": output, "status": "wrong", "reason": f"lost precision: {lost}"}
-
-
-def _numbers(found: Comparison) -> Row:
-    row: Row = {"status": "ok" if found.ok else "wrong", "error": found.error}
-    if found.index is None:
-        return row
-    return row | {"worst": list(found.index)} | {name: getattr(found, name) for name in NUMBERS}

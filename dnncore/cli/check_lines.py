@@ -16,18 +16,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from dnncore.cli.lines import STYLES, counted, line, wrapped
 from dnncore.cli.rows import Row
 
-__all__ = ["BAD", "print_rows", "print_summary"]
+if TYPE_CHECKING:
+    from dnncore.comparison.compare import Comparison
+
+__all__ = ["BAD", "comparison_row", "print_rows", "print_summary"]
 
 BAD = {"wrong", "failed"}
 WORDS = {"wrong": "WRONG", "failed": "FAILED"}  # visible without colours
 WORST_FIRST = ("failed", "wrong", "ok", "unchecked")
 SUMMARY_ORDER = ("ok", "wrong", "failed", "unchecked")
 NAMES = ("implementation", "fill", "output")
+NUMBERS = (
+    "got", "expected", "bound", "of_bound", "distance", "misplaced", "wrong", "share", "place",
+    "lost", "error_factor",
+)  # fmt: skip
 INDENT = 6
+
+
+def comparison_row(found: Comparison) -> Row:
+    """The keys of a row about a comparison."""
+    row: Row = {"status": "ok" if found.ok else "wrong", "error": found.error}
+    if found.index is None:
+        return row
+    return row | {"worst": list(found.index)} | {name: getattr(found, name) for name in NUMBERS}
 
 
 def print_rows(rows: Sequence[Row]) -> None:

@@ -49,7 +49,10 @@ class Call:
 
 
 class Copies:
-    """Host buffers for the arguments of one primitive. The next call overwrites them."""
+    """Host buffers for the arguments of one primitive. The next call overwrites them.
+
+    read, written: names of arguments. after: the bytes of outputs.
+    """
 
     def __init__(self, pd: PrimitiveDesc) -> None:
         old = pd.op.result_name if pd.attr.reads_dst else None
@@ -58,7 +61,7 @@ class Copies:
         self.written = [name for name, way in rows if way == "out"]
         sizes = {name: desc.nbytes for name, desc in pd.descs.items()}
         self._before = {name: np.empty(sizes[name], np.uint8) for name in self.read}
-        self._after = {name: np.empty(sizes[name], np.uint8) for name in self.written}
+        self.after = {name: np.empty(sizes[name], np.uint8) for name in self.written}
 
     def take_inputs(
         self, call: Call, hidden: Hidden, stream: Stream, wait_for: Sequence[Event]
@@ -74,13 +77,13 @@ class Copies:
     def take_outputs(self, call: Call, stream: Stream) -> None:
         """Fill `call.outputs` after the end of the launch."""
         for name in self.written:
-            _copy(call.memories[name], self._after[name], stream, ())
+            _copy(call.memories[name], self.after[name], stream, ())
             if not is_hidden(call.pd, name):
-                call.outputs[name] = call.pd.descs[name].unpack(self._after[name])
+                call.outputs[name] = call.pd.descs[name].unpack(self.after[name])
 
     def bytes_of(self, name: str) -> Array | None:
         """The bytes of an argument, after the launch if it is an output; None if it is absent."""
-        return self._after.get(name, self._before.get(name))
+        return self.after.get(name, self._before.get(name))
 
     @staticmethod
     def _value(call: Call, name: str, content: Array, hidden: Hidden) -> Array:

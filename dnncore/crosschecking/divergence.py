@@ -10,10 +10,12 @@ import numpy as np
 
 from dnncore.crosschecking.call import Call
 from dnncore.crosschecking.heat_map import heat_map, save_picture
+from dnncore.crosschecking.hidden import has_private_workspace
 from dnncore.crosschecking.judgement import Difference, Judgement, promises
 from dnncore.crosschecking.report import Divergence
-from dnncore.crosschecking.saved import SavedCall, is_savable, problem_of
+from dnncore.crosschecking.saved import SavedCall, problem_of
 from dnncore.errors import describe
+from dnncore.selection.primitive_desc import PrimitiveDesc
 from dnncore.verbose import MARK, primitive_fields
 
 __all__ = ["divergence_of"]
@@ -24,30 +26,33 @@ Array = np.ndarray[Any, Any]
 def divergence_of(
     call: Call,
     judgement: Judgement,
-    other: str,
+    other: PrimitiveDesc | None,
     again: Mapping[str, Array] | None,
     compared_with: str,
     folder: Path | None,
 ) -> Divergence:
     """Return the divergence of a call.
 
-    other: the name of the implementation that repeated it.
+    other: the implementation that repeated it; None for the reference.
     again: the outputs of a second launch on the same inputs; None if it failed.
     compared_with: the name that was passed to `crosscheck`.
     folder: where the call is saved; None for a problem that diverged before.
     """
     first = judgement.differences[0]
-    broken = promises(call, judgement.differences, again)
-    path, remarks = _saved(call, first, compared_with, folder)
+    verdict = judgement.verdict
+    if not judgement.blames_other:
+        verdict += tuple(promises(call, judgement.differences, again))
+    wrong = other if judgement.blames_other and other is not None else call.pd
+    path, remarks = _saved(call, wrong, first, compared_with, folder)
     return Divergence(
         number=call.number,
         line=f"{MARK}primitive,exec,{primitive_fields(call.pd)}",
-        problem=str(problem_of(call)),
+        problem=str(problem_of(call.pd, call.alias)),
         engine=call.pd.engine.name,
         implementation=call.pd.impl_name,
-        other=other,
+        other=other.impl_name if other else compared_with,
         comparisons={d.argument: d.comparison for d in judgement.differences},
-        verdict=judgement.verdict or tuple(broken),
+        verdict=verdict,
         heat_map=tuple(heat_map(first.errors)),
         is_first=folder is not None,
         path=path,
@@ -56,18 +61,22 @@ def divergence_of(
 
 
 def _saved(
-    call: Call, difference: Difference, compared_with: str, folder: Path | None
+    call: Call,
+    wrong: PrimitiveDesc,
+    difference: Difference,
+    compared_with: str,
+    folder: Path | None,
 ) -> tuple[Path | None, list[str]]:
-    """Save the call and a picture of its errors; return the file and what could not be saved."""
+    """Save the call, to be repeated by `wrong`, and a picture. Return the file and remarks."""
     if folder is None:
         return None, []
-    if not is_savable(call):
+    if has_private_workspace(wrong) and "workspace" in call.inputs:
         return None, ["not saved: its private workspace has no values"]
     kind = call.pd.op.KIND.replace(" ", "-")
     path = folder / f"call-{call.number}-{kind}.npz"
     title = f"call {call.number}: {difference.argument} of {call.pd.impl_name}"
     try:
-        SavedCall.of(call, compared_with).save(path)
+        SavedCall.of(call, wrong, compared_with).save(path)
         missing = save_picture(path.with_suffix(".png"), difference.errors, title)
     except OSError as error:
         return None, [f"not saved: {describe(error)}"]

@@ -32,7 +32,7 @@ from dnncore.problem import driver_of
 from dnncore.selection.primitive_desc import PrimitiveDesc
 from dnncore.tensors.datatypes import data_type, from_numpy_dtype
 
-__all__ = ["Difference", "Judgement", "are_equal", "judge", "promises"]
+__all__ = ["Claims", "Difference", "Judgement", "are_equal", "judge", "promises"]
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -55,15 +55,34 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Claims:
+    """What an implementation claims about its errors.
+
+    exact: whether results are exact if no rounding can occur.
+    error_factor: the factor of its bounds.
+    """
+
+    exact: bool
+    error_factor: float
+
+    @classmethod
+    def of(cls, pd: PrimitiveDesc) -> Claims:
+        """The claims that the algorithm of the operation permits."""
+        return cls(pd.exact or error_factor(pd.op) == 1.0, believed_factor(pd))
+
+
+@dataclass(frozen=True)
 class Judgement:
     """What the reference says about a call.
 
     differences: the arguments that diverge, in order; none if the call is right.
     verdict: lines of text about the two implementations.
+    blames_other: whether the call keeps its bounds, and the other implementation breaks its own.
     """
 
     differences: tuple[Difference, ...] = ()
     verdict: tuple[str, ...] = ()
+    blames_other: bool = False
 
 
 RIGHT = Judgement()
@@ -74,10 +93,14 @@ def are_equal(a: Arrays, b: Arrays) -> bool:
     return all(np.array_equal(a[name], b[name], equal_nan=_is_float(a[name])) for name in a)
 
 
-def judge(call: Call, others: Arrays | None, other: PrimitiveDesc | None) -> Judgement:
+def judge(
+    call: Call, others: Arrays | None = None, other: PrimitiveDesc | None = None, *,
+    claims: Claims | None = None,
+) -> Judgement:  # fmt: skip
     """Compare a call's outputs with those of another implementation, or of the reference.
 
     others: outputs of `other`; None to compare with the reference.
+    claims: of the implementation that computed the outputs; by default those of `call.pd`.
 
     Raises `BackendNotFound` if no reference is installed.
     """
@@ -89,8 +112,8 @@ def judge(call: Call, others: Arrays | None, other: PrimitiveDesc | None) -> Jud
     expected = expected_outputs(call.pd.op, call.pd.attr, call.inputs, values=values)
     exact = _is_exact(call, values)
     if others is None or other is None:
-        found = _beyond_bounds(call.outputs, expected, call.pd, exact=exact)
-        return Judgement(tuple(found))
+        claims = claims or Claims.of(call.pd)
+        return Judgement(tuple(_beyond_bounds(call.outputs, expected, claims, exact=exact)))
     found = [
         difference
         for name, right in expected.items()
@@ -99,15 +122,16 @@ def judge(call: Call, others: Arrays | None, other: PrimitiveDesc | None) -> Jud
     ]
     if not found:
         return RIGHT
-    ours = _beyond_bounds(call.outputs, expected, call.pd, exact=exact)
-    theirs = _beyond_bounds(others, expected, other, exact=exact)
+    ours = _beyond_bounds(call.outputs, expected, Claims.of(call.pd), exact=exact)
+    theirs = _beyond_bounds(others, expected, Claims.of(other), exact=exact)
     name = found[0].argument
     errors = [
         expected[name].check(values, error_factor=believed_factor(pd))
         for values, pd in ((call.outputs[name], call.pd), (others[name], other))
     ]
     names = (call.pd.impl_name, other.impl_name)
-    return Judgement(tuple(found), tuple(_closer(names, errors, (bool(ours), bool(theirs)))))
+    verdict = _closer(names, errors, (bool(ours), bool(theirs)))
+    return Judgement(tuple(found), tuple(verdict), bool(theirs) and not ours)
 
 
 def _common(a: Arrays, b: Arrays) -> Arrays:
@@ -115,11 +139,14 @@ def _common(a: Arrays, b: Arrays) -> Arrays:
 
 
 def _beyond_bounds(
-    outputs: Arrays, expected: Mapping[str, Expected], pd: PrimitiveDesc, *, exact: bool
+    outputs: Arrays, expected: Mapping[str, Expected], claims: Claims, *, exact: bool
 ) -> list[Difference]:
-    """The outputs that break the promises of their implementation."""
-    exact = exact and (pd.exact or error_factor(pd.op) == 1.0)
-    factor = believed_factor(pd)
+    """The outputs that break the claims of their implementation.
+
+    exact: whether no rounding can occur.
+    """
+    exact = exact and claims.exact
+    factor = claims.error_factor
     found = []
     for name, right in expected.items():
         if name not in outputs:

@@ -123,7 +123,9 @@ _MEANINGS = "'reference', a pattern of names of implementations, or the name of 
 
 
 def _matches_a_backend(pattern: str) -> bool:
-    head = pattern.partition(":")[0]
+    head, _, rest = pattern.partition(":")
+    if rest.isdecimal():  # the index of a device that does not exist
+        return False
     return any(fnmatch.fnmatchcase(backend, head) for backend in registry.loaded)
 
 
@@ -203,14 +205,16 @@ class Repetition:
 
     def _private_workspace(self, call: Call, content: Array | None) -> Memory:
         """A new workspace of a forward call, or that of the forward call of a gradient."""
-        theirs, desc = call.memories["workspace"], self.pd.workspace_desc
-        assert content is not None
+        theirs, desc = call.memories.get("workspace"), self.pd.workspace_desc
         assert desc is not None
         if self.pd.op.forward_op is None:
             own = Memory(desc, self.pd.engine)
-            self._workspaces.keep(theirs, content, own)
+            if theirs is not None and content is not None:
+                self._workspaces.keep(theirs, content, own)
             return own
-        found: Memory | None = self._workspaces.find(theirs, content)
+        found: Memory | None = None
+        if theirs is not None and content is not None:
+            found = self._workspaces.find(theirs, content)
         if found is None:
             raise NotComparable(
                 f"the workspace of {self.pd.impl_name} is private, and its forward call was not"

@@ -15,7 +15,7 @@ from dnncore.forking import INNERMOST, hold_at_fork
 from dnncore.interrupts import holding
 from dnncore.selection.primitive_desc import PrimitiveDesc
 
-__all__ = ["Divergence", "Report", "command"]
+__all__ = ["Divergence", "Report", "command", "counted"]
 
 _lock = threading.RLock()
 hold_at_fork(_lock, INNERMOST)
@@ -64,7 +64,7 @@ class Divergence:
     @property
     def command(self) -> str:
         """The command that repeats the call from its saved inputs."""
-        return command(self.path, self.engine, self.problem) if self.path else ""
+        return command(self.path) if self.path else ""
 
     @property
     def head(self) -> str:
@@ -87,10 +87,9 @@ class Divergence:
         return "\n".join(lines)
 
 
-def command(path: Path, engine: str, problem: str) -> str:
+def command(path: Path) -> str:
     """The command that repeats a saved call."""
-    words = ["dnncore", "check", f"--engines={engine}", f"--inputs={path}", *problem.split()]
-    return shlex.join(words)
+    return shlex.join(["dnncore", "check", f"--inputs={path}"])
 
 
 @dataclass
@@ -128,6 +127,11 @@ class Report:
         return self.calls
 
     @holding(_lock)
+    def forget(self) -> None:
+        """Begin anew, in a forked child."""
+        vars(self).update(vars(Report(self.compared_with)))
+
+    @holding(_lock)
     def count_compared(self) -> None:
         """Count a launch that was compared."""
         self.compared += 1
@@ -158,9 +162,9 @@ class Report:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        count, wrong = len(self.divergences), _counted(len(self.divergences), "divergence")
+        count, wrong = len(self.divergences), counted(len(self.divergences), "divergence")
         yield (
-            f"crosscheck against {self.compared_with}: {_counted(self.calls, 'call')},"
+            f"crosscheck against {self.compared_with}: {counted(self.calls, 'call')},"
             f" {self.compared} compared, {wrong}"
         )
         for divergence in self.divergences[:MOST_LISTED]:
@@ -172,7 +176,7 @@ class Report:
             yield f"  and {count - MOST_LISTED} more"
         if self.postponed:
             yield (
-                f"  not repeated because of the limit of time: {_counted(self.postponed, 'call')};"
+                f"  not repeated because of the limit of time: {counted(self.postponed, 'call')};"
                 " with slowdown=None or DNNCORE_CROSSCHECK_SLOWDOWN=0 every call is repeated"
             )
         left_out = {
@@ -192,12 +196,13 @@ def shape_of(pd: PrimitiveDesc) -> str:
 def _listed(title: str, counts: Counter[tuple[str, str]]) -> Iterator[str]:
     if not counts:
         return
-    yield f"  {title}: {_counted(counts.total(), 'call')}"
+    yield f"  {title}: {counted(counts.total(), 'call')}"
     for (what, reason), count in counts.most_common(MOST_LISTED):
         yield f"    {count} x {what}: {reason}"
     if len(counts) > MOST_LISTED:
         yield f"    and {len(counts) - MOST_LISTED} more"
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """A number with its noun."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -7,26 +7,25 @@ numpy lacks are stored as bytes.
 
 from __future__ import annotations
 
-import glob
 import json
-import zipfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dnncore.crosschecking.call import Call
-from dnncore.crosschecking.hidden import has_private_workspace
-from dnncore.errors import DescriptorError, NoImplementation
+from dnncore.errors import DescriptorError, NoImplementation, describe
+from dnncore.interrupts import pass_on
 from dnncore.problem import Problem, read
 from dnncore.selection.host_fallback import PREFIX
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.tensors.datatypes import from_numpy_dtype, numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["SavedCall", "is_savable", "load", "problem_of", "saved_files"]
+__all__ = ["SavedCall", "load", "problem_of", "read_arrays", "saved_files", "write_arrays"]
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +37,7 @@ ABOUT = "call"
 class SavedCall:
     """A call that can be repeated. Opaque formats are `any` in the problem.
 
+    implementation: name patterns, usually one name.
     compared_with: the name that was passed to `crosscheck`.
     inputs: by argument name, with logical dims.
     """
@@ -50,14 +50,19 @@ class SavedCall:
     inputs: dict[str, Array] = field(repr=False)
 
     @classmethod
-    def of(cls, call: Call, compared_with: str) -> SavedCall:
-        """Return a call of the program as a saved one, with copies of its inputs."""
-        pd = call.pd
+    def of(cls, call: Call, pd: PrimitiveDesc, compared_with: str) -> SavedCall:
+        """Return a call of the program, to be repeated by `pd`, with copies of its inputs."""
         inputs = {name: np.array(values) for name, values in call.inputs.items()}
         return cls(
-            str(problem_of(call)), pd.engine.name, pd.src_engine.name, pd.impl_name,
+            str(problem_of(pd, call.alias)), pd.engine.name, pd.src_engine.name, pd.impl_name,
             compared_with, inputs,
         )  # fmt: skip
+
+    def on(self, engine: str) -> SavedCall:
+        """The same call on another engine; on its own, it stays as it is."""
+        if engine == self.engine:
+            return self
+        return replace(self, engine=engine, src_engine=engine)
 
     @property
     def parsed(self) -> Problem:
@@ -73,7 +78,7 @@ class SavedCall:
         is_host = self.implementation.startswith(PREFIX)
         crosses = self.src_engine != self.engine
         wishes: dict[str, Any] = {
-            "impl": glob.escape(self.implementation), "skip_impl": "", "host_fallback": is_host,
+            "impl": self.implementation, "skip_impl": "", "host_fallback": is_host,
             "src_engine": open_engine(self.src_engine) if crosses else None,
         }  # fmt: skip
         found = list(primitive_descs(problem.op, engine, problem.attr, **wishes))
@@ -98,17 +103,13 @@ class SavedCall:
     def save(self, path: Path) -> None:
         """Write the file; its folder is made. Raises `OSError`."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        about = {name: value for name, value in asdict(self).items() if name != "inputs"}
-        arrays: dict[str, Any] = {name: _storable(array) for name, array in self.inputs.items()}
-        arrays[ABOUT] = np.array(json.dumps(about))
-        np.savez_compressed(path, **arrays)
+        about = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        write_arrays(path, about, about.pop("inputs"))
 
     def _input(self, name: str, desc: MemoryDesc) -> Array:
         values = self.inputs.get(name)
         if values is None:
             raise DescriptorError(f"saved call: there are no values of {name}; record it again")
-        if values.dtype.kind == "V" and values.dtype.itemsize == desc.itemsize:
-            values = values.view(desc.dtype)
         if values.shape != desc.dims or values.dtype != desc.dtype:
             raise DescriptorError(
                 f"saved call: {name} must be {desc.data_type} of {desc.dims}; got {values.dtype} of"
@@ -117,11 +118,12 @@ class SavedCall:
         return values
 
 
-def problem_of(call: Call) -> Problem:
-    """The call's problem, with `any` in place of opaque formats, which have no text."""
-    pd = call.pd
+def problem_of(pd: PrimitiveDesc, alias: tuple[str, str] | None = None) -> Problem:
+    """The problem, with `any` in place of opaque formats, which have no text.
+
+    alias: the input and the output in one memory, or None.
+    """
     op = pd.op.with_each(lambda desc: desc.with_format("any") if _is_opaque(desc) else desc)
-    alias = call.alias
     problem = Problem(op, pd.attr, impl=pd.impl_name)
     return replace(problem, inplace=alias is not None and problem.alike == alias)
 
@@ -129,17 +131,36 @@ def problem_of(call: Call) -> Problem:
 def load(path: Path) -> SavedCall:
     """Read a file. Raises `DescriptorError` if it is not one of a saved call."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        about = json.loads(str(arrays.pop(ABOUT)[()]))
-        return SavedCall(**about, inputs=arrays)
-    except OSError as error:
-        raise DescriptorError(f"saved call: {path} cannot be read: {error}") from error
-    except (KeyError, TypeError, ValueError, EOFError, AttributeError,
-            zipfile.BadZipFile) as error:  # fmt: skip
+        about, inputs = read_arrays(path)
+        return SavedCall(**about, inputs=inputs)
+    except FileNotFoundError:
+        raise DescriptorError(f"saved call: there is no file {path}") from None
+    except Exception as error:  # a damaged file may raise anything
+        pass_on(error)
         raise DescriptorError(
-            f"saved call: {path} must be a file that a cross-check has written; {error}"
+            f"saved call: {path} must be a file that a cross-check has written; got"
+            f" {describe(error)}"
         ) from error
+
+
+def write_arrays(
+    path: Path, about: Mapping[str, Any], arrays: Mapping[str, Array], *, compressed: bool = True
+) -> None:
+    """Write named arrays and a text about them as one file."""
+    types = {name: from_numpy_dtype(array.dtype) for name, array in arrays.items()}
+    stored: dict[str, Any] = {name: _storable(array) for name, array in arrays.items()}
+    stored[ABOUT] = np.array(json.dumps({**about, "types": types}))
+    (np.savez_compressed if compressed else np.savez)(path, **stored)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read what `write_arrays` wrote. A damaged file raises any exception."""
+    with np.load(path, allow_pickle=False) as archive:
+        stored = {name: archive[name] for name in archive.files}
+    about = json.loads(str(stored.pop(ABOUT)[()]))
+    types = about.pop("types")
+    arrays = {name: array.view(numpy_dtype(types[name])) for name, array in stored.items()}
+    return about, arrays
 
 
 def saved_files(folder: Path) -> Iterator[Path]:
@@ -147,12 +168,6 @@ def saved_files(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         raise DescriptorError(f"saved calls: there is no folder {folder}; make it first")
     yield from sorted(folder.rglob("*.npz"))
-
-
-def is_savable(call: Call) -> bool:
-    """Whether the inputs determine the call: a private workspace has no values."""
-    reads_workspace = "workspace" in call.inputs
-    return not (reads_workspace and has_private_workspace(call.pd))
 
 
 def _storable(array: Array) -> Array:

@@ -49,6 +49,8 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
                  "help": "the time limit of each check of a case (default 60)"}),
     ("skip-checks", {"metavar": "NAMES", "default": "",
                      "help": "checks to leave out because a runtime does not support them"}),
+    ("saved", {"metavar": "FOLDER", "default": "",
+               "help": "also repeat the calls that cross-checks saved in this folder"}),
     ("plugin", {"metavar": "MODULE", "action": "append",
                 "help": "register a backend that is not installed"}),
     ("forbid", {"metavar": "REGEX", "default": "",

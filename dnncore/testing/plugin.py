@@ -33,6 +33,7 @@ _started = pytest.StashKey[float]()
 _registered = pytest.StashKey[list[Any]]()  # the plugins that the command line names
 
 TEST_ARGUMENT = "dnncore_job"  # the fixture argument of the kit's tests
+SAVED_ARGUMENT = "dnncore_saved"  # that of the tests of saved calls
 
 
 class KnownFailure(Exception):
@@ -116,6 +117,8 @@ def _plans(config: pytest.Config) -> list[Plan]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test per job, from the plan of a conformance class or of the command line."""
+    if SAVED_ARGUMENT in metafunc.fixturenames:
+        _generate_saved_tests(metafunc)
     if TEST_ARGUMENT not in metafunc.fixturenames:
         return
     from dnncore.errors import DnnError
@@ -131,10 +134,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         _check_options(metafunc.config, jobs)
     except (DnnError, OSError) as error:
         raise pytest.Collector.CollectError(str(error)) from error
-    if not plans:
+    if not plans and not metafunc.config.option.dnncore_saved:
         raise pytest.Collector.CollectError("name a backend with --dnncore-backend=NAME")
     rows = [*map(_parameter, jobs), *(pytest.param(row, id=str(row)) for row in absent)]
-    metafunc.parametrize(TEST_ARGUMENT, rows)
+    metafunc.parametrize(TEST_ARGUMENT, rows if plans else [None])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Remove the tests of jobs or of saved calls if the command line names none."""
+    items[:] = [item for item in items if not _is_empty(item)]
+
+
+def _is_empty(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return any(parameters.get(name, "") is None for name in (TEST_ARGUMENT, SAVED_ARGUMENT))
+
+
+def _generate_saved_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test per saved call."""
+    from dnncore.crosschecking.saved import saved_files
+    from dnncore.errors import DnnError
+
+    folder = metafunc.config.option.dnncore_saved
+    try:
+        files = list(saved_files(Path(folder))) if folder else []
+    except DnnError as error:
+        raise pytest.Collector.CollectError(f"--dnncore-saved: {error}") from error
+    metafunc.parametrize(SAVED_ARGUMENT, files or [None], ids=[f.stem for f in files] or [""])
 
 
 def _check_options(config: pytest.Config, jobs: Sequence[Job]) -> None:
@@ -229,6 +255,23 @@ def dnncore_check(
             pytest.fail(text, pytrace=False)
         if found["status"] == "unsupported":
             pytest.skip(job.unsupported or "; ".join(found["refusals"]) or "no implementation")
+
+    return check
+
+
+@pytest.fixture
+def dnncore_check_saved(pytestconfig: pytest.Config) -> Callable[[Path], None]:
+    """Repeat a saved call in a process; fail if it is wrong, skip if no implementation has it."""
+    from dnncore.testing.saved_calls import outcome_of
+
+    option = pytestconfig.option
+
+    def check(path: Path) -> None:
+        status, text = outcome_of(path, option.dnncore_plugin or (), option.dnncore_timeout)
+        if status == "refused":
+            pytest.skip(text)
+        if status == "failed":
+            pytest.fail(text, pytrace=False)
 
     return check
 

@@ -2,18 +2,25 @@
 
     pytest --pyargs dnncore.testing.suite --dnncore-backend=mine --dnncore-size=smoke
 
-A test's id is the backend, the engine and the problem's text.
+A test's id is the backend, the engine and the problem's text. With --dnncore-saved=FOLDER, each
+call that a cross-check saved in this folder is a test, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from dnncore.testing.running.plan import Absent, Job
 
-__all__ = ["test_case"]
+__all__ = ["test_case", "test_saved_call"]
 
 
 def test_case(dnncore_job: Job | Absent, dnncore_check: Callable[[Job | Absent], None]) -> None:
     """Every implementation that accepts the problem passes all checks."""
     dnncore_check(dnncore_job)
+
+
+def test_saved_call(dnncore_saved: Path, dnncore_check_saved: Callable[[Path], None]) -> None:
+    """The implementation of a saved call computes the right result."""
+    dnncore_check_saved(dnncore_saved)

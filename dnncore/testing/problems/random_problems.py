@@ -19,6 +19,7 @@ from dnncore.errors import DescriptorError
 from dnncore.ops.window import effective_kernel
 from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.draws import TAGS, Options
+from dnncore.problem.simpler import simplest
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["MOVES", "draw", "moved", "shortest_failure"]
@@ -342,29 +343,28 @@ def shortest_failure(
     problem, places = next((pair for pair in drawn if is_wanted(pair[0])), (known, []))
     if problem is None:
         return None
-    tried = {problem}
-    for simpler in _simpler(places):
-        if len(tried) > tries:
-            break
-        choices = _Choices([*simpler])
-        other = _problem(choices, driver, NOTHING, MOST_BYTES)
-        if other is None or other in tried:
-            continue
-        tried.add(other)
-        if fails(other):
-            problem = other
-            places[:] = choices.places[: choices.made]
-    return problem
+
+    def simpler(current: Callable[[], tuple[Problem, list[int]]]) -> Iterator[Any]:
+        tried = {problem}
+        for changed in _simpler(lambda: current()[1]):
+            choices = _Choices([*changed])
+            other = _problem(choices, driver, NOTHING, MOST_BYTES)
+            if other is not None and other not in tried:
+                tried.add(other)
+                yield other, choices.places[: choices.made]
+
+    return simplest((problem, places), simpler, lambda pair: fails(pair[0]), tries)[0]
 
 
-def _simpler(places: list[int]) -> Iterator[list[int]]:
-    """Lists with an earlier place in one choice. They follow changes of `places`."""
+def _simpler(current: Callable[[], list[int]]) -> Iterator[list[int]]:
+    """Lists with an earlier place in one choice. They follow changes of `current()`."""
     before: list[int] = []
-    while before != places:
-        before = [*places]
+    while before != current():
+        before = current()
         i = 0
-        while i < len(places):
+        while i < len(current()):
+            places = current()
             for place in sorted({0, places[i] // 2, places[i] - 1}):
-                if 0 <= place < places[i]:
-                    yield [*places[:i], place, *places[i + 1 :]]
+                if 0 <= place < current()[i]:
+                    yield [*current()[:i], place, *current()[i + 1 :]]
             i += 1

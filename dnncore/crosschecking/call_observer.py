@@ -1,0 +1,146 @@
+"""Base of observers that see the inputs and outputs of every launch."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dnncore import observers
+from dnncore.comparison.compare import correct_values
+from dnncore.crosschecking.call import Call, Copies, NotComparable
+from dnncore.crosschecking.hidden import Hidden, is_hidden
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Event, Stream
+from dnncore.errors import DnnError, describe
+from dnncore.interrupts import pass_on
+from dnncore.selection.primitive_desc import PrimitiveDesc
+
+if TYPE_CHECKING:
+    from dnncore.backend import Run
+    from dnncore.execution.primitive import Primitive
+
+__all__ = ["CallObserver"]
+
+
+class _Thread(threading.local):
+    """The state of a thread. Launches that an observer makes itself are not observed."""
+
+    is_observing = False
+
+
+_thread = _Thread()
+
+
+class _Buffers(threading.local):
+    """The host buffers of a thread that are not in use."""
+
+    def __init__(self) -> None:
+        self.free: dict[PrimitiveDesc, Copies] = {}
+
+
+class CallObserver(observers.Observer):
+    """Waits for each launch and passes its values to `finished`.
+
+    The launch itself is not changed: it gets the caller's stream and events, and the caller gets
+    its event and its errors.
+    """
+
+    def __init__(self) -> None:
+        self._buffers = _Buffers()
+        self._hidden = Hidden()
+
+    def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
+        """Return a run that copies the arguments before and after the launch."""
+        pd = primitive.pd
+
+        def observed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+            if _thread.is_observing:
+                return run(stream, wait_for)
+            return self._launch(pd, memories, run, stream, wait_for)
+
+        return observed
+
+    @abstractmethod
+    def begin(self, pd: PrimitiveDesc) -> int | None:
+        """Return the number of the launch; None if it is not observed."""
+
+    @abstractmethod
+    def wants(self, call: Call) -> bool:
+        """Whether the values of a launch are needed. Its inputs are not known yet."""
+
+    @abstractmethod
+    def finished(self, call: Call, copies: Copies) -> Callable[[], None] | None:
+        """Use the values of a launch. Return a function that the caller's thread calls next.
+
+        The values are valid during this call only. `NotComparable` and other errors are passed to
+        `left_out`, but those of the returned function are raised.
+        """
+
+    @abstractmethod
+    def left_out(self, call: Call, reason: str) -> None:
+        """A launch could not be used."""
+
+    def _launch(
+        self,
+        pd: PrimitiveDesc,
+        memories: Sequence[Memory],
+        run: Run,
+        stream: Stream,
+        wait_for: Sequence[Event],
+    ) -> Event:
+        number = self.begin(pd)
+        if number is None:
+            return run(stream, wait_for)
+        names = [argument.name for argument, _ in pd.arguments]
+        call = Call(number, pd, dict(zip(names, memories, strict=True)))
+        hides = any(is_hidden(pd, name) for name in names)
+        if not (self.wants(call) or hides):
+            return run(stream, wait_for)
+        copies = self._buffers.free.pop(pd, None) or Copies(pd)
+        with self._observing(call):
+            copies.take_inputs(call, self._hidden, stream, wait_for)
+        event = run(stream, wait_for)
+        then = None
+        if call.is_ready:
+            with self._observing(call):
+                self._take_outputs(call, copies, stream, event)
+                then = self.finished(call, copies)
+        self._buffers.free[pd] = copies
+        if then is not None:
+            then()
+        return event
+
+    def _take_outputs(self, call: Call, copies: Copies, stream: Stream, event: Event) -> None:
+        try:
+            event.wait()
+        except DnnError as error:  # the caller gets it from the event, too
+            raise NotComparable(f"the launch failed: {describe(error)}") from error
+        copies.take_outputs(call, stream)
+        hidden = [name for name in copies.written if is_hidden(call.pd, name)]
+        if hidden:
+            self._remember(call, copies, hidden)
+
+    def _remember(self, call: Call, copies: Copies, hidden: Sequence[str]) -> None:
+        """Keep what outputs stand for that only their owner can read."""
+        values = correct_values(call.pd.op, call.pd.attr, call.inputs)
+        for name in hidden:
+            self._hidden.keep(call.memories[name], copies.after[name], values[name])
+        if not call.outputs:
+            raise NotComparable(f"only {call.pd.impl_name} can read {', '.join(hidden)}")
+
+    @contextmanager
+    def _observing(self, call: Call) -> Iterator[None]:
+        """Launches in the block are not observed. Its errors are those of the observer."""
+        _thread.is_observing = True
+        try:
+            yield
+        except NotComparable as reason:
+            self.left_out(call, str(reason))
+        except Exception as error:
+            pass_on(error)
+            self.left_out(call, f"the repetition failed: {describe(error)}")
+        finally:
+            _thread.is_observing = False

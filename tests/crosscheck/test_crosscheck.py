@@ -1,0 +1,464 @@
+"""`dnncore.crosscheck`: which launches are repeated, what is reported, what is not disturbed."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import toy
+from planted_layers import FAULTS, planted
+
+import dnncore as dnn
+from dnncore import observers
+from dnncore.backend import HostFunction
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path, monkeypatch):
+    """Saved calls go to a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def relu(engine, dims=(4, 6), data_type="f32", **wishes):
+    desc = dnn.MemoryDesc(dims, data_type)
+    op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    return dnn.PrimitiveDesc(op, engine, **wishes).primitive()
+
+
+def drawn(desc, engine, seed=0):
+    values = np.random.default_rng(seed).standard_normal(desc.dims).astype(desc.dtype)
+    return dnn.Memory.from_numpy(values, desc, engine)
+
+
+def launched(primitive, **memories):
+    """Execute with random inputs; return all memories."""
+    for seed, (argument, desc) in enumerate(primitive.pd.arguments):
+        engine = primitive.pd.engine
+        if argument.name not in memories:
+            is_read = argument.direction == "in"
+            memories[argument.name] = (
+                drawn(desc, engine, seed) if is_read else dnn.Memory(desc, engine)
+            )
+    primitive.execute(engine.stream(), **memories).wait()
+    return memories
+
+
+@pytest.fixture
+def cpu():
+    return dnn.engine("cpu")
+
+
+@pytest.fixture
+def faulty_relu():
+    """Relu of 2-dimensional tensors with an even number of rows is wrong."""
+    where = lambda op: op.src.ndims == 2 and op.src.dims[0] % 2 == 0  # noqa: E731
+    with planted("cpu", dnn.EltwiseForward, where, FAULTS["last_element"]):
+        yield
+
+
+# -- names and modes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["refrence", "nobody:*", "opencl:99", "", None, 3, "cpu, nobody"])
+def test_an_unknown_name_is_an_error(name):
+    with pytest.raises(dnn.DescriptorError, match="crosscheck: expected 'reference'"):
+        dnn.crosscheck(name)
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "print"}, {"mode": None}, {"slowdown": 1},
+                                   {"slowdown": "15"}, {"slowdown": float("nan")}])  # fmt: skip
+def test_wrong_arguments(wrong):
+    (name,) = wrong
+    with pytest.raises(dnn.DescriptorError, match=f"crosscheck: {name} must be"):
+        dnn.crosscheck("reference", **wrong)
+
+
+def test_report_prints_each_divergence_and_a_summary(cpu, faulty_relu, capsys):
+    primitive = relu(cpu)
+    with dnn.crosscheck("reference", slowdown=None):
+        launched(primitive)
+        launched(primitive)
+    text = capsys.readouterr().err
+    assert "call 1: dst of planted:fault on cpu diverges from reference" in text
+    assert "problem: --eltwise --dir=FWD_I --impl=planted:fault 4x6" in text
+    assert "worst at [3, 5]" in text
+    assert "again: dnncore check --inputs=dnncore-divergences/call-1-eltwise.npz" in text
+    assert text.count("problem: ") == 1  # the second divergence takes one line
+    assert "crosscheck against reference: 2 calls, 2 compared, 2 divergences" in text
+
+
+@pytest.mark.parametrize("way", ["execute", "bind", "sequence"])
+def test_raise_raises_at_the_launch(cpu, faulty_relu, way):
+    primitive = relu(cpu)
+    memories = {n: drawn(desc, cpu) for n, desc in primitive.pd.descs.items()}
+    call = primitive.bind(**memories)
+    launch = {
+        "execute": lambda stream: primitive.execute(stream, **memories),
+        "bind": call,
+        "sequence": dnn.Sequence([call, call]),
+    }[way]
+    with (
+        dnn.crosscheck("reference", mode="raise") as report,
+        pytest.raises(dnn.CrossCheckError, match=r"call 1: dst of planted:fault"),
+    ):
+        launch(cpu.stream())
+    assert len(report.divergences) == 1
+    launch(cpu.stream())  # behind the block nothing is compared
+
+
+def test_collect_prints_the_summary_only(cpu, faulty_relu, capsys):
+    with dnn.crosscheck("reference", mode="collect") as report:
+        launched(relu(cpu))
+        assert not capsys.readouterr().err
+    assert str(report) in capsys.readouterr().err
+
+
+def test_a_pattern_compares_with_another_implementation(cpu, faulty_relu):
+    with dnn.crosscheck("cpu_numba:*") as report:
+        launched(relu(cpu))
+        launched(relu(cpu, (3, 6)))
+    (divergence,) = report.divergences
+    assert divergence.other == "cpu_numba:simd"
+    assert divergence.verdict[0].startswith("cpu_numba:simd is closer to the reference")
+    assert divergence.verdict[1].startswith("planted:fault breaks its bound")
+    assert divergence.verdict[2].startswith("cpu_numba:simd keeps its bound")
+    (reason,) = report.left_out
+    assert reason[1:] == (
+        "cpu_numba:simd",
+        "no other implementation by cpu_numba:*: there is none but cpu_numba:simd",
+    )
+
+
+def test_the_other_implementation_is_blamed_if_it_is_wrong(cpu, faulty_relu):
+    """And the saved call repeats the wrong one."""
+    with dnn.crosscheck("planted:*") as report:
+        launched(relu(cpu, impl="cpu_numba:*"))
+    (divergence,) = report.divergences
+    assert divergence.verdict[0].startswith("cpu_numba:simd is closer to the reference")
+    from dnncore.crosschecking.saved import load
+
+    assert load(divergence.path).implementation == "planted:fault"
+
+
+def test_another_engine_repeats_the_calls(cpu, faulty_relu):
+    pocl = pytest.importorskip("pyopencl") and dnn.engine("pocl")
+    with dnn.crosscheck("pocl") as report:
+        launched(relu(cpu))
+        launched(relu(cpu, (3, 6)))
+    assert [d.other for d in report.divergences] == ["opencl:pointwise"]
+    assert report.compared == 2
+    with dnn.crosscheck("cpu") as report:
+        launched(relu(pocl, (3, 6)))
+    assert report.compared == 1
+
+
+# -- which launches --------------------------------------------------------------------------------
+
+
+def test_calls_made_before_the_block_are_repeated(cpu, faulty_relu):
+    primitive = relu(cpu)
+    memories = {name: drawn(desc, cpu) for name, desc in primitive.pd.descs.items()}
+    call, stream = primitive.bind(**memories), cpu.stream()
+    sequence = dnn.Sequence([call])
+    call(stream)
+    sequence(stream)
+    with dnn.crosscheck("reference", mode="collect", slowdown=None) as report:
+        call(stream)
+        sequence(stream)
+        primitive.execute(stream, **memories)
+    assert [d.number for d in report.divergences] == [1, 2, 3]
+
+
+def test_repetitions_are_not_repeated_and_blocks_may_be_nested(cpu, faulty_relu):
+    with (
+        dnn.crosscheck("reference", mode="collect") as outer,
+        dnn.crosscheck("cpu_numba:*", mode="collect") as inner,
+    ):
+        launched(relu(cpu))
+    assert outer.calls == inner.calls == 1
+    assert len(outer.divergences) == len(inner.divergences) == 1
+
+
+def test_all_threads_are_compared(cpu, faulty_relu):
+    primitives = [relu(cpu, (2 * n + 2, 5)) for n in range(4)]
+    with dnn.crosscheck("reference", mode="collect") as report:
+        threads = [
+            threading.Thread(target=lambda p=p: [launched(p) for _ in range(5)]) for p in primitives
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert report.calls == report.compared == len(report.divergences) == 20
+    assert sorted(d.number for d in report.divergences) == [*range(1, 21)]
+
+
+def test_a_limit_of_time_postpones_calls_on_known_memories(cpu):
+    primitive = relu(cpu, (64, 64))
+    memories = {name: drawn(desc, cpu) for name, desc in primitive.pd.descs.items()}
+    with dnn.crosscheck("reference", slowdown=1.001) as report:
+        for _ in range(50):
+            primitive.execute(cpu.stream(), **memories)
+        primitive.execute(cpu.stream(), **{**memories, "dst": dnn.Memory(primitive.pd.dst_desc)})
+    assert report.calls == 51
+    assert report.postponed == 51 - report.compared >= 40
+    assert f"not repeated because of the limit of time: {report.postponed} calls" in str(report)
+
+
+# -- what is compared ------------------------------------------------------------------------------
+
+
+def test_in_place_and_sums_read_the_old_values(cpu):
+    desc = dnn.MemoryDesc((4, 6))
+    with dnn.crosscheck("reference", slowdown=None) as report:
+        x = drawn(desc, cpu)
+        launched(relu(cpu), src=x, dst=x)
+        op = dnn.Binary("add", src0=desc, src1=desc, dst=desc)
+        attr = dnn.Attributes(post_ops=[dnn.PostOp.sum(0.5)])
+        launched(dnn.PrimitiveDesc(op, cpu, attr).primitive(), dst=drawn(desc, cpu, 7))
+    assert report.compared == 2
+    assert not report.divergences
+
+
+def test_a_divergence_in_place_is_repeated_in_place(cpu, faulty_relu):
+    x = drawn(dnn.MemoryDesc((4, 6)), cpu)
+    with dnn.crosscheck("reference", mode="collect") as report:
+        launched(relu(cpu), src=x, dst=x)
+    (divergence,) = report.divergences
+    assert "--inplace=true" in divergence.problem
+
+
+def test_nan_and_infinity_are_values(cpu, faulty_relu):
+    values = np.array([[np.nan, np.inf, -np.inf, 1.0]] * 3, np.float32)
+    primitive = relu(cpu, (3, 4))
+    with dnn.crosscheck("reference") as report:
+        launched(primitive, src=dnn.Memory.from_numpy(values, engine=cpu))
+    assert report.compared == 1
+    assert not report.divergences
+
+
+def test_a_wrong_nan_is_shown_in_the_heat_map(cpu):
+    with (
+        planted("cpu", dnn.EltwiseForward, lambda op: True, FAULTS["nan"]),
+        dnn.crosscheck("reference", mode="collect") as report,
+    ):
+        launched(relu(cpu, (3, 4)))
+    (divergence,) = report.divergences
+    assert divergence.heat_map[1:] == ("....", "N...", "....")
+
+
+def test_tensors_without_elements(cpu):
+    with dnn.crosscheck("reference") as report:
+        launched(relu(cpu, (0, 6)))
+    assert report.compared == 1
+    assert not report.divergences
+    assert not report.left_out
+
+
+@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+def test_a_cut_off_of_half_types_is_found(data_type):
+    """Each error is within the bound; all together show it."""
+    pocl = pytest.importorskip("pyopencl") and dnn.engine("pocl")
+    desc = dnn.MemoryDesc((16, 16), data_type)
+    op = dnn.EltwiseForward("forward_inference", "tanh", src=desc, dst=desc)
+    with dnn.crosscheck("reference", mode="collect") as report:
+        launched(dnn.PrimitiveDesc(op, pocl).primitive())
+    assert not report.divergences
+    with (
+        planted("opencl", dnn.EltwiseForward, lambda op: True, FAULTS["truncated"]),
+        dnn.crosscheck("reference", mode="collect") as report,
+    ):
+        launched(dnn.PrimitiveDesc(op, pocl).primitive())
+    (divergence,) = report.divergences
+    assert divergence.comparison.lost
+    assert "lost precision" in divergence.verdict[0]
+
+
+def test_results_of_whole_numbers_must_be_exact(cpu):
+    """An error within the bound of rounding errors."""
+
+    def off_by_one_bit(new, old):
+        new.flat[0] = np.nextafter(new.flat[0], np.float32(np.inf))
+
+    desc = dnn.MemoryDesc((8, 8))
+    whole = dnn.Memory.from_numpy(np.arange(64, dtype=np.float32).reshape(8, 8), engine=cpu)
+    op = dnn.MatMul(src=desc, weights=desc, dst=desc)
+    with (
+        planted("cpu", dnn.MatMul, lambda op: True, off_by_one_bit),
+        dnn.crosscheck("reference", mode="collect") as report,
+    ):
+        primitive = dnn.PrimitiveDesc(op, cpu).primitive()
+        launched(primitive, src=whole, weights=whole)
+        launched(primitive)
+    (divergence,) = report.divergences
+    assert divergence.number == 1
+    assert "must be exact" in divergence.verdict[0]
+
+
+def test_a_result_that_changes_breaks_the_promise_to_be_deterministic(cpu):
+    calls = []
+
+    def every_second(new, old):
+        calls.append(new)
+        new.flat[0] += len(calls) % 2
+
+    with (
+        planted("cpu", dnn.EltwiseForward, lambda op: True, every_second),
+        dnn.crosscheck("reference", mode="collect") as report,
+    ):
+        launched(relu(cpu))
+    (divergence,) = report.divergences
+    assert "returned other values when it ran again on the same inputs" in divergence.verdict[1]
+    assert "deterministic" in divergence.verdict[1]
+
+
+# -- tensors that only their owner can read --------------------------------------------------------
+
+
+def test_opaque_weights_stand_for_those_that_were_reordered(cpu):
+    src, dst = dnn.MemoryDesc((1, 16, 12, 12)), dnn.MemoryDesc((1, 16, 12, 12))
+    plain = dnn.MemoryDesc((16, 16, 3, 3))
+    op = dnn.ConvolutionForward(
+        "forward_inference", algorithm="winograd", src=src, weights=plain.with_format("any"),
+        dst=dst, padding_l=(1, 1),
+    )  # fmt: skip
+    pd = dnn.PrimitiveDesc(op, cpu, impl="cpu_numba:winograd*")
+    assert pd.weights_desc.format_kind == "opaque"
+    with dnn.crosscheck("reference", mode="collect") as report:
+        weights = dnn.reorder(drawn(plain, cpu), pd.weights_desc, cpu)
+        memories = launched(pd.primitive(), weights=weights)
+    assert report.calls == 2
+    assert report.compared == 1
+    assert [key[0] for key in report.left_out] == ["reorder"]
+    with dnn.crosscheck("reference", mode="collect") as report:
+        launched(pd.primitive(), **memories)
+    ((_, _, reason),) = report.left_out
+    assert "can read weights, and the call that wrote it was not seen" in reason
+
+
+# -- what is not disturbed -------------------------------------------------------------------------
+
+
+def test_errors_of_a_launch_are_passed_through(cpu):
+    def fail(src, dst):
+        raise ZeroDivisionError("by the kernel")
+
+    class Failing(toy.Relu):
+        def build(self):
+            return HostFunction(fail)
+
+    with (
+        toy.registered(Failing("toybackend:failing", 1.0)),
+        dnn.crosscheck("reference") as report,
+        pytest.raises(dnn.ExecutionError, match="by the kernel"),
+    ):
+        launched(relu(cpu, impl="toybackend:*"))
+    assert report.calls == 1
+    assert report.compared == 0
+
+
+def test_a_failing_repetition_leaves_the_call_out(cpu):
+    class Broken(toy.Relu):
+        def build(self):
+            raise ZeroDivisionError("in build")
+
+    with (
+        toy.registered(Broken("toybackend:broken")),
+        dnn.crosscheck("toybackend:*", mode="raise") as report,
+    ):
+        launched(relu(cpu, impl="cpu_numba:*"))
+    ((_, _, reason),) = report.left_out
+    assert "the repetition failed" in reason
+    assert "in build" in reason
+
+
+def test_wrong_arguments_of_a_launch_are_passed_through(cpu):
+    with dnn.crosscheck("reference") as report, pytest.raises(dnn.DescriptorError):
+        relu(cpu).execute(cpu.stream())
+    assert report.calls == 0
+
+
+def test_memories_are_released(cpu):
+    with dnn.crosscheck("reference") as report:
+        memories = launched(relu(cpu))
+    dst = weakref.ref(memories["dst"])
+    del memories
+    gc.collect()
+    assert dst() is None
+    assert report.compared == 1
+    assert not observers.active
+
+
+def test_the_state_of_a_block_is_released(cpu):
+    block = dnn.crosscheck("cpu_numba:*")
+    with block, planted("cpu", dnn.EltwiseForward, lambda op: False, None):
+        launched(relu(cpu, impl="reference:*"))
+    observer = weakref.ref(block._observer)
+    del block
+    gc.collect()
+    assert observer() is None
+
+
+def test_events_and_streams_keep_their_meaning():
+    """Out of order, behind an event of another engine."""
+    pytest.importorskip("pyopencl")
+    from opencl_engine import Gate
+
+    pocl = dnn.engine("pocl")
+    primitive, stream = relu(pocl), pocl.stream("out")
+    src = dnn.Memory(primitive.pd.src_desc, pocl)
+    dst = dnn.Memory(primitive.pd.dst_desc, pocl)
+    gate, values = Gate(), np.full((4, 6), 2, np.float32)
+
+    def write_late():
+        with src.map(mode="w") as buffer:
+            buffer[:] = values.reshape(-1).view(np.uint8)
+        gate.open()
+
+    timer = threading.Timer(0.2, write_late)
+    timer.start()
+    with dnn.crosscheck("reference") as report:
+        event = primitive.execute(stream, src=src, dst=dst, wait_for=[gate])
+        event.wait()
+    timer.join()
+    assert (dst.numpy() == 2).all()
+    assert report.compared == 1
+    assert not report.divergences
+
+
+def test_a_failed_event_fails_the_launch():
+    pytest.importorskip("pyopencl")
+    from opencl_engine import Gate
+
+    pocl = dnn.engine("pocl")
+    primitive, stream = relu(pocl), pocl.stream()
+    gate = Gate()
+    gate.open(dnn.ExecutionError("of another engine"))
+    memories = {name: drawn(desc, pocl) for name, desc in primitive.pd.descs.items()}
+    with (
+        dnn.crosscheck("reference") as report,
+        pytest.raises(dnn.ExecutionError, match="EXEC_STATUS_ERROR"),
+    ):
+        primitive.execute(stream, **memories, wait_for=[gate]).wait()
+    assert report.compared == 0
+    with pytest.raises(dnn.ExecutionError):
+        stream.wait()
+
+
+# -- host fallbacks and the reference --------------------------------------------------------------
+
+
+def test_the_summary_lists_host_fallbacks_and_uses_of_the_reference(cpu):
+    with (
+        toy.devices("toydevice", dnn.Device("toy")),
+        dnn.crosscheck("reference", mode="collect") as report,
+    ):
+        launched(relu(dnn.engine("toydevice"), host_fallback=True))
+        launched(relu(cpu, impl="reference:*"))
+    text = str(report)
+    assert "host fallbacks: 1 call\n    1 x host:cpu_numba:simd on toydevice" in text
+    assert "computed by the reference: 1 call\n    1 x reference:eltwise on cpu: eltwise" in text
+    ((_, _, reason),) = report.left_out
+    assert reason == "the reference computed it"
+    assert report.compared == 1
