@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -255,9 +256,9 @@ class Expected:
             relative = np.where(known, signs * (found - values) / rms, np.nan)
         return Errors(relative, self.independent)
 
-    def settled(self, got: Array, error_factor: float = 1.0) -> Array:
+    def settled(self, got: Array, bound: Array | float) -> Array:
         """Return the output with the expected values where every result is right."""
-        unknown = np.isinf(self.bound(error_factor)) & np.isfinite(self.values)
+        unknown = np.isinf(bound) & np.isfinite(self.values)
         if self.noise is not None:
             unknown |= self.noise.is_unknown
         return np.where(unknown, self.values, got)
@@ -270,8 +271,9 @@ class Expected:
         """
         if exact:
             return compare(got, self.values)
-        got = self.settled(got, error_factor)
-        result = compare(got, self.values, self.bound(error_factor))
+        bound = self.bound(error_factor)
+        got = self.settled(got, bound)
+        result = compare(got, self.values, bound)
         errors = self.errors(np.asarray(got), error_factor) if result.ok else None
         lost = judge(errors) if errors is not None else ""
         return replace(result, ok=result.ok and not lost, lost=lost, error_factor=error_factor)
@@ -338,6 +340,7 @@ def correct_values(
     return _evaluate(*_without_formats(op, attr), inputs)
 
 
+@lru_cache(maxsize=1024)
 def _without_formats(op: Operation, attr: Attributes) -> tuple[Operation, Attributes]:
     """The operation on row-major tensors, with the attributes that affect values."""
     op = op.with_each(_plain)

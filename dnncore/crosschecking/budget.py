@@ -1,9 +1,13 @@
 """The limit of the time that a cross-check takes in one thread.
 
-With a slowdown of 15, a program may take 15 times as long as without the cross-check. A launch is
-always repeated if its primitive writes to this memory for the first time. So every layer of a
+With a slowdown of 15, a program may take 15 times as long as without the cross-check. The first
+three launches of a primitive that write to one memory are always repeated. So every layer of a
 network is compared. Beyond the limit, later launches are not repeated. Of the launches within the
 limit, a random half is repeated, so that no launch of a loop is left out each time.
+
+The cross-check also delays the launches of the program itself, because both compete for caches and
+processors. So the time without it is estimated: the pauses between launches, and for each launch
+the least time that a launch of its primitive took.
 """
 
 from __future__ import annotations
@@ -20,8 +24,14 @@ from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = ["Budget"]
 
-MOST_FIRST = 32
-"""Memories per primitive that count as new ones. Some programs make new memories for each call."""
+FIRST = 3
+"""Launches of a primitive that write to one memory and are always repeated."""
+
+MOST_FIRST = 100
+"""The most such launches of a primitive. Some programs make new memories for each launch."""
+
+PAUSE = 0.1
+"""Seconds of a pause that count at most: a program also loads modules and data."""
 
 
 class Budget:
@@ -32,34 +42,49 @@ class Budget:
 
     def __init__(self, slowdown: float | None) -> None:
         self._slowdown = slowdown
-        self._start = time.perf_counter()
-        self._spent = 0.0
+        self._end = time.perf_counter()  # of the launch before
+        self._taken = 0.0  # seconds with the cross-check
+        self._needed = 0.0  # without it
+        self._least: dict[PrimitiveDesc, float] = {}
         self._random = Random(0)  # noqa: S311 - reproducible
         self._firsts: Counter[PrimitiveDesc] = Counter()
-        self._written: weakref.WeakKeyDictionary[Memory, set[PrimitiveDesc]] = (
+        self._written: weakref.WeakKeyDictionary[Memory, Counter[PrimitiveDesc]] = (
             weakref.WeakKeyDictionary()
         )
 
+    def arrive(self) -> None:
+        """A launch begins. Count the pause before it."""
+        now = time.perf_counter()
+        pause = min(PAUSE, now - self._end)
+        self._taken += pause
+        self._needed += pause
+        self._end = now
+
     def permits(self, pd: PrimitiveDesc, result: Memory) -> bool:
         """Whether to repeat a launch that writes this result."""
+        self._needed += self._least.get(pd, 0.0)
         if self._slowdown is None or self._is_first(pd, result):
             return True
-        own = time.perf_counter() - self._start - self._spent
-        return self._spent < (self._slowdown - 1.0) * own and self._random.random() < 1 / 2
+        return self._taken < self._slowdown * self._needed and self._random.random() < 1 / 2
 
     @contextmanager
-    def spending(self) -> Iterator[None]:
-        """Count the time of the block."""
+    def spending(self, pd: PrimitiveDesc | None = None) -> Iterator[None]:
+        """Count the time of the block. With `pd`, it is one whole launch of the program."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self._spent += time.perf_counter() - start
+            now = time.perf_counter()
+            self._taken += now - self._end  # also what the observer did before the block
+            self._end = now
+            if pd is not None:
+                seconds = now - start
+                self._least[pd] = min(seconds, self._least.get(pd, seconds))
 
     def _is_first(self, pd: PrimitiveDesc, result: Memory) -> bool:
-        known = self._written.setdefault(result, set())
-        if pd in known or self._firsts[pd] == MOST_FIRST:
+        known = self._written.setdefault(result, Counter())
+        if known[pd] == FIRST or self._firsts[pd] == MOST_FIRST:
             return False
-        known.add(pd)
+        known[pd] += 1
         self._firsts[pd] += 1
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from dnncore import observers
@@ -35,10 +35,11 @@ _thread = _Thread()
 
 
 class _Buffers(threading.local):
-    """The host buffers of a thread that are not in use."""
+    """The host buffers of a thread that are not in use, and which primitives hide arguments."""
 
     def __init__(self) -> None:
         self.free: dict[PrimitiveDesc, Copies] = {}
+        self.hides: dict[PrimitiveDesc, bool] = {}
 
 
 class CallObserver(observers.Observer):
@@ -83,6 +84,10 @@ class CallObserver(observers.Observer):
     def left_out(self, call: Call, reason: str) -> None:
         """A launch could not be used."""
 
+    def timed(self, pd: PrimitiveDesc | None) -> AbstractContextManager[None]:
+        """Surrounds the launch itself. pd: None if the block does not wait for its end."""
+        return nullcontext()
+
     def _launch(
         self,
         pd: PrimitiveDesc,
@@ -96,28 +101,30 @@ class CallObserver(observers.Observer):
             return run(stream, wait_for)
         names = [argument.name for argument, _ in pd.arguments]
         call = Call(number, pd, dict(zip(names, memories, strict=True)))
-        hides = any(is_hidden(pd, name) for name in names)
-        if not (self.wants(call) or hides):
-            return run(stream, wait_for)
+        if not (self.wants(call) or self._hides(pd)):
+            with self.timed(None):
+                return run(stream, wait_for)
         copies = self._buffers.free.pop(pd, None) or Copies(pd)
         with self._observing(call):
             copies.take_inputs(call, self._hidden, stream, wait_for)
-        event = run(stream, wait_for)
+        with self.timed(pd):
+            event = run(stream, wait_for)
+            error = _error_of(event)
         then = None
         if call.is_ready:
             with self._observing(call):
-                self._take_outputs(call, copies, stream, event)
+                self._take_outputs(call, copies, stream, error)
                 then = self.finished(call, copies)
         self._buffers.free[pd] = copies
         if then is not None:
             then()
         return event
 
-    def _take_outputs(self, call: Call, copies: Copies, stream: Stream, event: Event) -> None:
-        try:
-            event.wait()
-        except DnnError as error:  # the caller gets it from the event, too
-            raise NotComparable(f"the launch failed: {describe(error)}") from error
+    def _take_outputs(
+        self, call: Call, copies: Copies, stream: Stream, error: DnnError | None
+    ) -> None:
+        if error is not None:
+            raise NotComparable(f"the launch failed: {describe(error)}")
         copies.take_outputs(call, stream)
         hidden = [name for name in copies.written if is_hidden(call.pd, name)]
         if hidden:
@@ -130,6 +137,13 @@ class CallObserver(observers.Observer):
             self._hidden.keep(call.memories[name], copies.after[name], values[name])
         if not call.outputs:
             raise NotComparable(f"only {call.pd.impl_name} can read {', '.join(hidden)}")
+
+    def _hides(self, pd: PrimitiveDesc) -> bool:
+        """Whether the primitive has an argument that only its implementation can read."""
+        known = self._buffers.hides
+        if pd not in known:
+            known[pd] = any(is_hidden(pd, name) for name in pd.descs)
+        return known[pd]
 
     @contextmanager
     def _observing(self, call: Call) -> Iterator[None]:
@@ -144,3 +158,12 @@ class CallObserver(observers.Observer):
             self.left_out(call, f"the repetition failed: {describe(error)}")
         finally:
             _thread.is_observing = False
+
+
+def _error_of(event: Event) -> DnnError | None:
+    """Wait for the end of a launch. Return its error, which the caller gets from the event, too."""
+    try:
+        event.wait()
+    except DnnError as error:
+        return error
+    return None

@@ -157,7 +157,7 @@ def _beyond_bounds(
             comparison = replace(comparison, ok=False, lost=lost)
         if not comparison.ok:
             bound = 0.0 if exact else right.bound(factor)
-            settled = got if exact else right.settled(got, factor)
+            settled = got if exact else right.settled(got, bound)
             found.append(Difference(name, comparison, ratios(settled, right.values, bound)))
     return found
 
@@ -166,12 +166,9 @@ def _between(
     name: str, call: Call, theirs: Array, other: PrimitiveDesc, right: Expected
 ) -> list[Difference]:
     """The difference of two implementations, if it exceeds the sum of both bounds."""
-    factors = believed_factor(call.pd), believed_factor(other)
-    ours, theirs = (
-        right.settled(values, factor)
-        for values, factor in zip((call.outputs[name], theirs), factors, strict=True)
-    )
-    bound = right.bound(factors[0]) + right.bound(factors[1])
+    bound = right.bound(believed_factor(call.pd)) + right.bound(believed_factor(other))
+    ours = right.settled(call.outputs[name], bound)
+    theirs = right.settled(theirs, bound)
     comparison = compare(ours, theirs, bound)
     return [] if comparison.ok else [Difference(name, comparison, ratios(ours, theirs, bound))]
 

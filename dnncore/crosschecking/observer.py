@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class Crosscheck(CallObserver):
 
     def begin(self, pd: PrimitiveDesc) -> int:
         """Count the launch. In a forked child, the report begins anew."""
+        self._own.budget.arrive()
         if self.report.process != os.getpid():
             self.report.forget()
         return self.report.begin(pd)
@@ -91,6 +92,10 @@ class Crosscheck(CallObserver):
     def left_out(self, call: Call, reason: str) -> None:
         """Count a launch that could not be compared."""
         self.report.leave_out(call.pd, reason)
+
+    def timed(self, pd: PrimitiveDesc | None) -> AbstractContextManager[None]:
+        """Count the time of the launch itself."""
+        return self._own.budget.spending(pd)
 
     @functools.cached_property
     def choice(self) -> Choice:

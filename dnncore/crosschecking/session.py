@@ -41,8 +41,9 @@ class crosscheck(contextlib.AbstractContextManager[Report]):  # noqa: N801 - use
     mode: "report" prints each divergence and a summary to stderr, "raise" raises `CrossCheckError`
         at the first divergence, "collect" prints the summary only.
     folder: where the inputs of divergent calls are saved, the first call per problem.
-    slowdown: how many times longer the program may take. Beyond this, launches that write to a
-        known memory are not repeated. None repeats every launch.
+    slowdown: how many times longer the program may take. The first three launches of a primitive
+        that write to one memory are always repeated, further ones only within this limit. None
+        repeats every launch.
 
     Raises `DescriptorError` for a name without a meaning and other wrong arguments.
     """
