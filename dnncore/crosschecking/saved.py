@@ -7,6 +7,7 @@ numpy lacks are stored as bytes.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -155,7 +156,8 @@ def write_arrays(
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read what `write_arrays` wrote. A damaged file raises any exception."""
-    with np.load(path, allow_pickle=False) as archive:
+    content = io.BytesIO(path.read_bytes())  # numpy leaves damaged files open
+    with np.load(content, allow_pickle=False) as archive:
         stored = {name: archive[name] for name in archive.files}
     about = json.loads(str(stored.pop(ABOUT)[()]))
     types = about.pop("types")

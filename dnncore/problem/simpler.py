@@ -80,12 +80,23 @@ def _read(problem: Problem, settings: dict[str, str]) -> Iterator[Problem]:
 def _smaller(shape: str) -> Iterator[str]:
     """Shapes with smaller numbers. Output sizes of windows are left out, so that they follow."""
     free = [token for token in NUMBER.findall(shape) if not _is_output(token[0])]
+    yield from _one_cell(free)
     for places in _alike(free):
         letters, value = free[places[0]][0].strip("_:x"), int(free[places[0]][1])
         least = LEAST.get(letters[:1], 1) if letters[1:] in AXES or not letters else 1
         for smaller in sorted({least, value // 2, value - 1}):
             if least <= smaller < value:
                 yield _text(free, places, smaller)
+
+
+def _one_cell(tokens: Tokens) -> Iterator[str]:
+    """Shapes whose windows have one cell along an axis. A smaller padding alone may be invalid."""
+    for axis in "dhw":
+        simplest = {f"k{axis}": "1", f"s{axis}": "1", f"d{axis}": "0", f"p{axis}": "0"}
+        changed = [(letters, simplest.get(letters.strip("_"), own)) for letters, own in tokens]
+        yield "".join(
+            letters + number for letters, number in changed if letters.strip("_") != f"pr{axis}"
+        )
 
 
 AXES = ("d", "h", "w", "rd", "rh", "rw")
