@@ -8,11 +8,12 @@ allocates or maps a memory. A buffer whose owner goes by its last reference is f
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import os
 import warnings
 import weakref
-from collections import deque
-from threading import get_ident
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from dnncore.errors import ExecutionError, PluginWarning, describe
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["Allocation", "free_collected"]
 
 _collected: deque[tuple[Engine, Any]] = deque()
-_collecting = 0  # the thread that collects garbage; there is at most one
+
+# The last key is the phase in which the collector is. It is moved by a method in C: signal handlers
+# would run in a function in Python, and the collector would swallow their errors.
+_phases = OrderedDict.fromkeys(("start", "stop"))
+gc.callbacks.append(_phases.move_to_end)  # type: ignore[arg-type]  # called with (phase, details)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(_phases.move_to_end, "stop"))
 
 
 class Allocation:
@@ -43,7 +50,7 @@ class Allocation:
 
 def free_collected() -> None:
     """Free the buffers whose owners were found by collections of garbage."""
-    while _collected and _collecting != get_ident():
+    while _collected and not _is_collecting():
         with contextlib.suppress(IndexError):  # another thread frees, too
             _free(*_collected.popleft())
 
@@ -57,7 +64,7 @@ def _allocated(engine: Engine, nbytes: int) -> Any:
 
 
 def _release(engine: Engine, buffer: Any) -> None:
-    if _collecting == get_ident():
+    if _is_collecting():
         _collected.append((engine, buffer))
     else:
         _free(engine, buffer)
@@ -71,9 +78,6 @@ def _free(engine: Engine, buffer: Any) -> None:
         warnings.warn(text, PluginWarning, stacklevel=2)
 
 
-def _note_collection(phase: str, _info: object) -> None:
-    global _collecting  # noqa: PLW0603 - a state of the interpreter
-    _collecting = get_ident() if phase == "start" else 0
-
-
-gc.callbacks.append(_note_collection)
+def _is_collecting() -> bool:
+    """Whether this thread, or another one meanwhile, collects garbage."""
+    return next(reversed(_phases)) == "start"

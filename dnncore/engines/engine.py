@@ -40,8 +40,8 @@ class Engine:
     must be `threading.RLock`s or the like.
 
     A lost device. Its commands end with an `ExecutionError`, also those under way, and no wait
-    hangs. Each later call with the engine, its streams or its memories raises `ExecutionError`,
-    except that `free` does nothing. Other engines are not affected.
+    hangs. Each later launch, copy and allocation raises `ExecutionError`, whose message says how to
+    open the engine again; `free` does nothing. Other engines are not affected.
 
     Forks. In a child that `os.fork` made, an engine of the parent computes, or it is lost there, or
     each call raises `EngineUnavailable`. The child uses neither threads nor connections of the
