@@ -218,9 +218,12 @@ def _usage(path: Path) -> Usage:
     return Usage(path.name, len(entries), nbytes, min(used), max(used))
 
 
-def clear(root: Path) -> list[Usage]:
-    """Remove the entries of all stores in a folder. Return what was removed, and failures."""
-    return [_cleared(path) for path in _stores(root)]
+def clear(root: Path, name: str = "") -> list[Usage]:
+    """Remove the entries of all stores in a folder, or of the store of this name.
+
+    Returns what was removed, and failures.
+    """
+    return [_cleared(path) for path in _stores(root) if name in ("", path.name)]
 
 
 def _cleared(path: Path) -> Usage:

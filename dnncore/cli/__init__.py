@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import dnncore
+from dnncore.cli.backends import backends
 from dnncore.cli.cache import cache
 from dnncore.cli.check import check
 from dnncore.cli.checklist import checklist
@@ -43,23 +44,6 @@ class _Commands(click.Group):
 @click.version_option(dnncore.__version__, prog_name="dnncore")
 def main() -> None:
     """List backends, devices and implementations, and check results."""
-
-
-@main.command()
-@as_json_option
-def backends(as_json: bool) -> None:
-    """List the backends. The status of each is ok, unavailable, failed or blocked."""
-    rows: list[Row] = [
-        {
-            "name": backend.name,
-            "status": backend.status,
-            "reason": backend.reason,
-            "version": backend.version,
-            "distribution": backend.distribution,
-        }
-        for backend in dnncore.backends()
-    ]
-    show_json(rows) if as_json else show(rows, "version", "reason")
 
 
 @main.command()
@@ -103,6 +87,7 @@ def _rates(name: str) -> dict[str, str]:
     return {**rates, "GB/s": bandwidth, "us per launch": launch}
 
 
+main.add_command(backends)
 main.add_command(cache)
 main.add_command(check)
 main.add_command(checklist)

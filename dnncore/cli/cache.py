@@ -1,4 +1,4 @@
-"""`dnncore cache` shows or empties the folder of compiled code and measured peaks."""
+"""`dnncore cache` shows or empties the folder of compiled code and measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["cache"]
 
 @click.group()
 def cache() -> None:
-    """Show or empty the folder of compiled code and measured peaks."""
+    """Show or empty the folder of compiled code and measurements."""
 
 
 @cache.command()
@@ -48,10 +48,12 @@ def info(as_json: bool) -> None:
 
 
 @cache.command()
-def clear() -> None:
+@click.option("--store", metavar="NAME", default="",
+              help="Empty only this store of those that `dnncore cache info` lists.")  # fmt: skip
+def clear(store: str) -> None:
     """Remove all entries of all stores. The exit status is 1 if one cannot be emptied."""
     root = cache_root()
-    stores = clear_stores(root)
+    stores = clear_stores(root, store)
     line(f"{root}: removed {_contents(_total(stores))}")
     reason = refusal(root)
     if reason:

@@ -14,6 +14,7 @@ from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream, checked_event, checked_events
 from dnncore.errors import DescriptorError, DnnError, ExecutionError, describe
+from dnncore.execution.timing import Timing
 from dnncore.interrupts import pass_on
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -39,6 +40,7 @@ class Primitive:
         self._user_scratchpad = pd.scratchpad_desc
         self._scratchpad_bytes = pd.scratchpad_bytes if self._user_scratchpad is None else 0
         self._engines = (engine, src_engine)
+        self._timing: Timing | None = None
         observers.fill(self)
 
     def __copy__(self) -> Primitive:
@@ -95,13 +97,10 @@ class Primitive:
         return event
 
     def prove(self, event: Event) -> None:
-        """Let the engine correct its peaks if the times of a command show that they are too low.
-
-        Only implementations count that do all of the operation's arithmetic.
-        """
-        pd, (start, end) = self.pd, (event.start, event.end) if event.done else (None, None)
-        if start is not None and end is not None and pd.exact and pd.error_factor <= 1:
-            pd.engine.prove(pd.op.flops, pd.op.bytes, pd.op.data_type, end - start)
+        """Let the times of a command on a profiling stream correct peaks and judge the estimate."""
+        if self._timing is None:
+            self._timing = Timing(self.pd)
+        self._timing.add(event)
 
     def bind(self, **arguments: Memory) -> BoundPrimitive:
         """Return a bound call with these arguments. They are checked now, not at each launch."""
