@@ -188,10 +188,11 @@ class Network:
         pd, forward = self.add(self.forward, f"convolution {i}", op, src=x, weights=weights)
 
         def gradient(diff):
-            op = dnn.ConvolutionBackwardWeights(
+            by_weights = dnn.ConvolutionBackwardWeights(
                 src=x.desc, diff_weights=weights.desc, diff_dst=dst, **pads
             )
-            self.add(self.backward, f"weights of convolution {i}", op, pd, src=x, diff_dst=diff)
+            name = f"weights of convolution {i}"
+            self.add(self.backward, name, by_weights, pd, src=x, diff_dst=diff)
             op = dnn.ConvolutionBackwardData(
                 diff_src=x.desc, weights=weights.desc, diff_dst=dst, **pads
             )
