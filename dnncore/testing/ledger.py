@@ -32,7 +32,10 @@ __all__ = ["Ledger", "Run", "report", "runs"]
 WRITE_SECONDS = 5.0  # between two writes; a killed process loses the cases of this time
 
 # Settings that change no result.
-IRRELEVANT = ("DNNCORE_CACHE_DIR", "DNNCORE_CACHE_MAX_BYTES", "DNNCORE_DISK_CACHE")
+IRRELEVANT = (
+    "DNNCORE_CACHE_DIR", "DNNCORE_CACHE_MAX_BYTES", "DNNCORE_DISK_CACHE", "DNNCORE_CROSSCHECK",
+    "DNNCORE_CROSSCHECK_FOLDER", "DNNCORE_CROSSCHECK_MODE", "DNNCORE_CROSSCHECK_SLOWDOWN",
+)  # fmt: skip
 
 # The fields that identify the place of a case. The same problem at another place is another case.
 PLACE = ("backend", "device", "settings", "size")

@@ -188,16 +188,15 @@ class Network:
         pd, forward = self.add(self.forward, f"convolution {i}", op, src=x, weights=weights)
 
         def gradient(diff):
-            by_weights = dnn.ConvolutionBackwardWeights(
+            op = dnn.ConvolutionBackwardWeights(
                 src=x.desc, diff_weights=weights.desc, diff_dst=dst, **pads
             )
-            name = f"weights of convolution {i}"
-            self.add(self.backward, name, by_weights, pd, src=x, diff_dst=diff)
-            op = dnn.ConvolutionBackwardData(
+            self.add(self.backward, f"weights of convolution {i}", op, pd, src=x, diff_dst=diff)
+            by_data = dnn.ConvolutionBackwardData(
                 diff_src=x.desc, weights=weights.desc, diff_dst=dst, **pads
             )
             name = f"data of convolution {i}"
-            _, memories = self.add(self.backward, name, op, pd, weights=weights, diff_dst=diff)
+            _, memories = self.add(self.backward, name, by_data, pd, weights=weights, diff_dst=diff)
             return memories["diff_src"]
 
         self.gradients.append(gradient)
