@@ -45,7 +45,7 @@ class Hidden:
 def has_private_workspace(pd: PrimitiveDesc) -> bool:
     """Whether the workspace differs from the public one of the operation."""
     desc = pd.workspace_desc
-    return desc is not None and desc != pd.op.workspace_desc(pd.hint)
+    return desc is not None and desc != pd.op.workspace_desc()
 
 
 def is_hidden(pd: PrimitiveDesc, name: str) -> bool:

@@ -10,8 +10,8 @@ import toy
 from planted_layers import FAULTS, planted
 
 import dnncore as dnn
-from dnncore import observers
-from dnncore.backend import HostFunction
+from dnncore import backend, observers
+from dnncore.backend import Accepted, HostFunction, Implementation
 
 
 @pytest.fixture(autouse=True)
@@ -462,3 +462,149 @@ def test_the_summary_lists_host_fallbacks_and_uses_of_the_reference(cpu):
     ((_, _, reason),) = report.left_out
     assert reason == "the reference computed it"
     assert report.compared == 1
+
+
+# -- engines, scratchpads, workspaces --------------------------------------------------------------
+
+
+def test_a_users_scratchpad(cpu):
+    """The other implementation has its own; the repetition of a wrong call, too."""
+    desc = dnn.MemoryDesc((1, 16, 12, 12))
+    op = dnn.ConvolutionForward(
+        "forward_inference", algorithm="winograd", src=desc, weights=dnn.MemoryDesc((16, 16, 3, 3)),
+        dst=desc, padding_l=(1, 1),
+    )  # fmt: skip
+    attr = dnn.Attributes(scratchpad="user")
+    with (
+        planted("cpu", dnn.ConvolutionForward, lambda op: True, FAULTS["last_element"]),
+        dnn.crosscheck("reference", mode="collect") as report,
+    ):
+        for wishes in ({"impl": "cpu_numba:winograd*"}, {}):
+            primitive = dnn.PrimitiveDesc(op, cpu, attr, **wishes).primitive()
+            own = primitive.pd.scratchpad_desc
+            scratchpad = {"scratchpad": dnn.Memory(own, cpu)} if own else {}
+            launched(primitive, **scratchpad)
+    assert report.compared == 2
+    assert [d.implementation for d in report.divergences] == ["planted:fault"]
+    assert len(report.divergences[0].verdict) == 1
+
+
+def test_reorders_between_engines(cpu):
+    pocl = pytest.importorskip("pyopencl") and dnn.engine("pocl")
+    src = drawn(dnn.MemoryDesc((3, 5)), cpu)
+    with dnn.crosscheck("reference") as report:
+        there = dnn.reorder(src, dnn.MemoryDesc((3, 5), "f32", "ba"), pocl)
+        back = dnn.reorder(there, src.desc, cpu)
+    assert (back.numpy() == src.numpy()).all()
+    assert report.compared == 2
+    assert not report.left_out
+
+
+def test_an_out_of_order_stream_with_scratchpads():
+    pocl = pytest.importorskip("pyopencl") and dnn.engine("pocl")
+    src = dnn.MemoryDesc((2, 17, 9, 9))
+    op = dnn.ConvolutionForward(
+        "forward_inference", src=src, weights=dnn.MemoryDesc((19, 17, 3, 3)),
+        dst=dnn.MemoryDesc((2, 19, 9, 9)), padding_l=(1, 1),
+    )  # fmt: skip
+    primitive = dnn.PrimitiveDesc(op, pocl).primitive()
+    memories = {name: drawn(desc, pocl) for name, desc in primitive.pd.descs.items()}
+    call, stream = primitive.bind(**memories), pocl.stream("out")
+    with dnn.crosscheck("reference", slowdown=None) as report:
+        event = call(stream)
+        dnn.Sequence([call, call])(stream, [event]).wait()
+    assert report.compared == 3
+    assert not report.divergences
+
+
+class PrivatePooling(Implementation):
+    """Pooling whose workspace nobody else can read: the public one, with all bits inverted."""
+
+    name = "private:pooling"
+
+    def accept(self, op, attr, engine, hint):
+        op = op.with_descs(**{a.name: d.with_format(None) for a, d in op.tensors() if d.is_any})
+        public = op.workspace_desc()
+        private = dnn.MemoryDesc(public.dims, public.data_type, "private:inverted",
+                                 nbytes=public.nbytes)  # fmt: skip
+        return Accepted(op, lambda: HostFunction(self.compute(op, public)), workspace=private,
+                        seconds=1e-9)  # fmt: skip
+
+    def compute(self, op, public):
+        from dnncore.comparison.compare import correct_values
+
+        def forward(src, dst, workspace):
+            values = correct_values(op, dnn.Attributes(), {"src": src.numpy()})
+            dst.desc.pack(values["dst"] * FACTOR, dst.buffer)
+            public.pack(values["workspace"], workspace.buffer)
+            np.invert(workspace.buffer, out=workspace.buffer)
+
+        def backward(diff_dst, workspace, diff_src):
+            inputs = {
+                "diff_dst": diff_dst.numpy(),
+                "workspace": public.unpack(np.invert(workspace.buffer)),
+            }
+            values = correct_values(op, dnn.Attributes(), inputs)
+            diff_src.desc.pack(values["diff_src"] * FACTOR, diff_src.buffer)
+
+        return forward if op.forward_op is None else backward
+
+
+FACTOR = np.float32(1)
+PRIVATE = [PrivatePooling()]
+
+
+@pytest.fixture
+def private_pooling():
+    """A backend with private workspaces."""
+    tables = {
+        ("cpu", op): f"{__name__}:PRIVATE" for op in (dnn.PoolingForward, dnn.PoolingBackward)
+    }
+    module = toy.plugin(
+        lambda: backend.Backend("private", backend.API_VERSION, implementations=tables)
+    )
+    dnn.register(module)
+    yield
+    dnn.unregister(module)
+
+
+def pooled(cpu, impl):
+    """Launch pooling and its gradient; return the launch of the gradient."""
+    src, dst = dnn.MemoryDesc((2, 3, 6, 6)), dnn.MemoryDesc((2, 3, 3, 3))
+    window = {"kernel": (2, 2), "strides": (2, 2)}
+    op = dnn.PoolingForward("forward_training", "max", src=src, dst=dst, **window)
+    forward = dnn.PrimitiveDesc(op, cpu, impl=impl)
+    workspace = launched(forward.primitive())["workspace"]
+    op = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
+    backward = dnn.PrimitiveDesc(op, cpu, impl=impl, hint=forward).primitive()
+    launched(backward, workspace=workspace)
+    return lambda: launched(backward, workspace=workspace)
+
+
+@pytest.mark.parametrize(
+    ("program", "other"),
+    [("private:*", "reference"), ("private:*", "cpu_numba:*"), ("cpu_numba:*", "private:*")],
+)
+def test_private_workspaces_stand_for_those_of_the_other_implementation(
+    cpu, private_pooling, program, other, monkeypatch
+):
+    with dnn.crosscheck(other, mode="collect") as report:
+        pooled(cpu, program)
+    assert report.compared == 2
+    assert not report.divergences
+    monkeypatch.setattr(f"{__name__}.FACTOR", np.float32(2))
+    with dnn.crosscheck(other, mode="collect") as report:
+        pooled(cpu, program)
+    assert [d.argument for d in report.divergences] == ["dst", "diff_src"]
+
+
+@pytest.mark.parametrize(
+    ("program", "other"), [("private:*", "reference"), ("cpu_numba:*", "private:*")]
+)
+def test_a_private_workspace_that_was_not_seen(cpu, private_pooling, program, other):
+    again = pooled(cpu, program)
+    with dnn.crosscheck(other, mode="collect") as report:
+        again()
+    assert report.compared == 0
+    ((_, _, reason),) = report.left_out
+    assert "forward call was not repeated" in reason or "was not seen" in reason
