@@ -38,10 +38,13 @@ class HostFallback(Implementation[Operation]):
     def accept(
         self, op: Operation, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what the CPU's implementation accepts. The estimate includes the transfers."""
+        """Accept what the CPU's implementation accepts with plain formats.
+
+        The estimate includes the transfers.
+        """
         if not self._allowed:
             return Refused("filter", ADVICE)
-        answer = answers.answer(self._implementation, op, attr, self._cpu, hint)
+        answer = self._ask(op, attr, hint)
         if isinstance(answer, Refused):
             return answer
         resolved = answer.op
@@ -57,6 +60,27 @@ class HostFallback(Implementation[Operation]):
             scratchpad_bytes=0,
             build=lambda: _HostExecutable(answer, workspace, attr, self._cpu, engine),
         )
+
+    def _ask(
+        self, op: Operation, attr: Attributes, hint: PrimitiveDesc | None
+    ) -> Accepted | Refused:
+        """Ask the CPU's implementation. Where it chooses a format that is not plain, it gets one.
+
+        The device's own implementations take plain formats, and seldom those of the CPU.
+        """
+        answer = answers.answer(self._implementation, op, attr, self._cpu, hint)
+        if isinstance(answer, Refused):
+            return answer
+        chosen = {argument.name: desc for argument, desc in answer.op.tensors()}
+        row_major = {
+            argument.name: desc.with_format(None)
+            for argument, desc in op.tensors()
+            if desc.is_any and not chosen[argument.name].is_plain
+        }
+        if not row_major:
+            return answer
+        op = op.with_descs(**row_major)
+        return answers.answer(self._implementation, op, attr, self._cpu, hint)
 
 
 class _HostExecutable(Executable):

@@ -5,8 +5,10 @@ import pytest
 from toy import Relu, ToyEngine, registered, relu_op
 
 import dnncore as dnn
+from dnncore.backend import Refused
 from dnncore.comparison.compare import consistent_inputs
 from dnncore.comparison.fills import fill_integers
+from dnncore.problem import read
 from dnncore.testing.problems.cases import cases
 
 
@@ -136,6 +138,56 @@ def test_the_event_of_a_fallback_is_that_of_its_last_copy(name, order):
     pd.primitive().execute(device.stream(order), src=src, dst=dst).wait()
     expected = values - np.log(np.exp(values).sum(1, keepdims=True))
     np.testing.assert_allclose(dst.numpy(), expected, rtol=1e-5)
+
+
+ANY_CONVOLUTIONS = [
+    "--conv --dir=FWD_D --stag=any --wtag=any --dtag=any mb2ic16ih9oc32oh7kh3ph0",
+    "--conv --dir=FWD_D --wtag=any --dtag=any mb2ic3ih9oc17oh9kh3ph1",
+    "--conv --dir=FWD_D --wtag=any --dtag=any g32mb2ic32ih9oc32oh9kh3ph1",
+    "--conv --dir=BWD_D --stag=any --wtag=any mb2ic16ih9oc32oh7kh3ph0",
+    "--conv --dir=BWD_W --stag=any --wtag=any --dtag=any mb2ic16ih9oc32oh7kh3ph0",
+    "--ip --dir=FWD_D --stag=any --wtag=any --dtag=any mb4ic16ih3oc32",
+    "--matmul --stag=any --wtag=any --dtag=any 33x65:65x17",
+]
+
+
+@pytest.mark.parametrize("text", ANY_CONVOLUTIONS)
+def test_a_fallback_has_plain_formats_which_the_devices_own_implementations_take(engine, text):
+    """On the CPU itself, the same problem gets blocked or opaque formats."""
+    (problem,) = read(text)
+    descs = dnn.primitive_descs(problem.op, engine, impl="host:*", host_fallback=True)
+    own = [pd for pd in descs if not pd.is_reference]
+    assert own
+    assert all(desc.is_plain for pd in own for desc in pd.descs.values())
+
+
+def test_a_fallback_keeps_plain_formats_that_the_cpu_chooses(engine):
+    src = dnn.MemoryDesc((2, 3, 4, 5), "f32", "nhwc")
+    op = dnn.EltwiseForward(
+        "forward_inference", "tanh", src=src, dst=dnn.MemoryDesc(src.dims, "f32", "any")
+    )
+    assert dnn.PrimitiveDesc(op, engine, host_fallback=True).dst_desc == src
+
+
+class PlainRelu(Relu):
+    """Relu of a device that takes plain formats alone."""
+
+    def accept(self, op, attr, engine, hint):
+        if not op.src.is_plain:
+            return Refused("format", f"only plain formats; got {op.src}")
+        return super().accept(op, attr, engine, hint)
+
+
+def test_the_devices_relu_takes_what_a_convolution_by_fallback_gives():
+    (problem,) = read("--conv --dir=FWD_D --wtag=any --dtag=any mb2ic16ih9oc32oh7kh3ph0")
+    cpu = dnn.PrimitiveDesc(problem.op, dnn.engine("cpu"))
+    assert not cpu.dst_desc.is_plain  # otherwise this test shows nothing
+    engines = {"remote": f"{__name__}:RemoteEngine"}
+    with registered(PlainRelu("toybackend:relu", 9.0), kind="remote", engines=engines):
+        device = dnn.engine("remote")
+        dst = dnn.PrimitiveDesc(problem.op, device, host_fallback=True).dst_desc
+        op = dnn.EltwiseForward("forward_inference", "relu", src=dst, dst=dst)
+        assert dnn.PrimitiveDesc(op, device, host_fallback=True).impl_name == "toybackend:relu"
 
 
 def test_half_types_of_a_fallback_are_computed_in_f32(monkeypatch):
