@@ -120,8 +120,10 @@ class Registry:
             finally:
                 self._is_discovering = False
         warn_of_misspelled()
+        names = [entry.name for entry in entries]
+        distributions = {entry.dist.name for entry in entries if entry.dist}
         for variable in ("DNNCORE_BACKENDS", "DNNCORE_DISABLE_BACKENDS"):
-            warn_of_unknown(variable, [entry.name for entry in entries])
+            warn_of_unknown(variable, names, sorted(distributions))
 
     def _load_entry(self, entry: EntryPoint) -> None:
         """Load a plugin, unless that was done before a plugin ended the discovery by an error."""
@@ -137,9 +139,10 @@ class Registry:
             version=entry.dist.version if entry.dist else "",
             distribution=entry.dist.name if entry.dist else "",
         )
-        blocked = _blocked(entry.name)
+        blocked = _blocked({origin.name, origin.distribution})
         if blocked:
-            self.failures[entry.name] = replace(origin, status="blocked", reason=blocked)
+            row = self._row_of(origin)
+            self.failures[row] = replace(origin, name=row, status="blocked", reason=blocked)
             return
         try:
             self.add(answers.guarded(entry.load), origin)
@@ -199,9 +202,15 @@ class Registry:
         names = {name.casefold(): loaded for name, loaded in self.loaded.items()}
         other = names.get(backend.name.casefold())
         if other is not None:
+            first, second = other.status.distribution, origin.distribution
+            remedy = "rename one of them"
+            if first and second:
+                remedy = (
+                    f"uninstall or block one of them, as DNNCORE_DISABLE_BACKENDS={second} does"
+                )
             raise PluginError(
-                f"backend {backend.name!r} is provided by {other.status.distribution or 'a plugin'}"
-                f" and by {origin.distribution or 'another plugin'}; rename one of them"
+                f"backend {backend.name!r} is provided by {first or 'a plugin'} and by"
+                f" {second or 'another plugin'}; {remedy}"
             )
         for kind in backend.engines:
             owners = {k.casefold(): b.name for b in self._backends() for k in b.engines}
@@ -221,17 +230,24 @@ class Registry:
     def _fail(self, origin: BackendStatus, error: BaseException) -> None:
         missing = isinstance(error, ImportError | EngineUnavailable)
         status: Status = "unavailable" if missing else "failed"
-        before = self.failures.get(origin.name)
+        row = self._row_of(origin)
+        before = self.failures.get(row)
         reason = describe(error)
         if before is not None and before.status == "failed":
             known = reason in before.reason or before.reason in reason
             if known or len(before.reason) > MOST_REASONS:
                 return
             status, reason = "failed", f"{before.reason}; {reason}"
-        self.failures[origin.name] = replace(origin, status=status, reason=reason)
+        self.failures[row] = replace(origin, name=row, status=status, reason=reason)
         if not missing:
             text = f"backend {origin.name!r}: {describe(error)}"
             warnings.warn(text, PluginWarning, stacklevel=1)
+
+    def _row_of(self, origin: BackendStatus) -> str:
+        """The name of the row of a failure: its distribution's if another one has the backend."""
+        owner = self.loaded.get(origin.name)
+        is_taken = owner is not None and owner.status.distribution != origin.distribution
+        return origin.distribution if is_taken and origin.distribution else origin.name
 
     def fail(self, backend: str, reason: str) -> None:
         """Report a fault of a backend, in `dnncore backends` and, once, as a `PluginWarning`."""
@@ -550,12 +566,13 @@ def _by_name(entry: EntryPoint) -> tuple[bool, str, str]:
     return foreign, entry.name, entry.value
 
 
-def _blocked(name: str) -> str:
+def _blocked(names: set[str]) -> str:
+    """Why the variables block an entry point with the names of itself and of its distribution."""
     allowed = os.environ.get("DNNCORE_BACKENDS", "")
-    if _names(allowed) and name not in _names(allowed):
+    if _names(allowed) and names.isdisjoint(_names(allowed)):
         return f"not in DNNCORE_BACKENDS={allowed}"
     disabled = os.environ.get("DNNCORE_DISABLE_BACKENDS", "")
-    return f"in DNNCORE_DISABLE_BACKENDS={disabled}" if name in _names(disabled) else ""
+    return "" if names.isdisjoint(_names(disabled)) else f"in DNNCORE_DISABLE_BACKENDS={disabled}"
 
 
 def _names(text: str) -> list[str]:

@@ -104,12 +104,15 @@ def test_a_build_that_raises_is_a_build_error_and_may_be_tried_again():
         pd.primitive()
 
 
-def distribution(folder, name, body, module="broken_plugin"):
-    """Lay out an installed distribution with a dnncore.backends entry point."""
+def distribution(folder, name, body, module="broken_plugin", entry=""):
+    """Lay out an installed distribution with a dnncore.backends entry point.
+
+    entry: its name; by default the distribution's.
+    """
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[dnncore.backends]\n{name} = {module}\n")
+    (info / "entry_points.txt").write_text(f"[dnncore.backends]\n{entry or name} = {module}\n")
     (folder / f"{module}.py").write_text(textwrap.dedent(body))
 
 
@@ -244,6 +247,76 @@ def test_no_distribution_takes_the_place_of_the_reference(
     rows = {row.name: row for row in registry.probe()}
     assert (rows["aaa"].status, rows["reference"].distribution) == ("failed", "dnncore")
     assert registry.with_role("reference").name == "reference"
+
+
+@pytest.fixture(params=["twin", ""], ids=["one-entry-point", "two-entry-points"])
+def twins(request, tmp_path, monkeypatch):
+    """Two distributions with a backend of one name, with and without one name of entry points."""
+    body = """
+        from dnncore.backend import Backend, hookimpl
+        @hookimpl
+        def dnncore_backends(): return Backend("twin", "1.0")
+        """
+    for name in ("aaa-twin", "bbb-twin"):
+        distribution(tmp_path, name, body, module=f"{name[:3]}_twin_plugin", entry=request.param)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_of_two_distributions_with_one_backend_the_first_is_loaded(twins, fresh_registry):
+    text = (
+        "backend 'twin' is provided by aaa-twin and by bbb-twin; uninstall or block one of them, as"
+        " DNNCORE_DISABLE_BACKENDS=bbb-twin does"
+    )
+    with pytest.warns(dnn.PluginWarning, match=text):
+        rows = {row.name: row for row in fresh_registry().probe()}
+    assert (rows["twin"].status, rows["twin"].distribution) == ("ok", "aaa-twin")
+    assert (rows["bbb-twin"].status, rows["bbb-twin"].reason) == ("failed", text)
+
+
+@pytest.mark.parametrize(("blocked", "left"), [("bbb-twin", "aaa-twin"), ("aaa-twin", "bbb-twin")])
+def test_either_of_two_distributions_with_one_backend_can_be_blocked(
+    twins, fresh_registry, monkeypatch, blocked, left
+):
+    monkeypatch.setenv("DNNCORE_DISABLE_BACKENDS", blocked)
+    rows = {row.name: row for row in fresh_registry().probe()}
+    assert (rows["twin"].status, rows["twin"].distribution) == ("ok", left)
+    assert not [row for row in rows.values() if row.status == "failed"]
+
+
+def test_a_distribution_can_be_the_only_one_that_is_loaded(twins, fresh_registry, monkeypatch):
+    monkeypatch.setenv("DNNCORE_BACKENDS", "reference, bbb-twin")
+    registry = fresh_registry()
+    assert sorted(registry.loaded) == ["reference", "twin"]
+    assert registry.loaded["twin"].status.distribution == "bbb-twin"
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"), [("0.9", "install a newer release"), ("2.0", "update dnncore")]
+)
+def test_a_distribution_for_another_version_is_listed_with_the_remedy(
+    tmp_path, monkeypatch, fresh_registry, version, advice
+):
+    body = f"""
+        from dnncore.backend import Backend, hookimpl
+        @hookimpl
+        def dnncore_backends(): return Backend("other", {version!r})
+        """
+    distribution(tmp_path, "other", body, module="other_version_plugin")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.warns(dnn.PluginWarning, match=f"got version {version}; {advice}"):
+        rows = {row.name: row for row in fresh_registry().probe()}
+    assert rows["other"].status == "failed"
+    assert advice in rows["other"].reason
+    sys.modules.pop("other_version_plugin")
+
+
+def test_a_table_in_a_missing_module_makes_the_backend_unavailable():
+    with registered(table="no_such_module:TABLE"):
+        pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+        row = next(row for row in dnn.backends() if row.name == "toybackend")
+    assert not pd.impl_name.startswith("toybackend")
+    assert row.status == "unavailable"
+    assert "No module named 'no_such_module'" in row.reason
 
 
 def test_blocked_backends_are_told_and_not_loaded(monkeypatch, fresh_registry):
