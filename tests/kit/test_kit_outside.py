@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 from outside import ROOT, environment, run, wheel
 
+EXAMPLES = {"minimal_backend": "toy", "opencl_kernel": "kernel", "remote_backend": "remote"}
 OPTIONS = ("--strict-markers", "-p", "no:cacheprovider")
 
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory):
-    """Run Python with the wheels of dnncore and two examples, in a folder with nothing of ours."""
+    """Run Python with the wheels of dnncore and the examples, in a folder with nothing of ours."""
     folder = tmp_path_factory.mktemp("outside")
-    shutil.copytree(ROOT / "examples" / "minimal_backend", folder / "toy")
-    shutil.copytree(ROOT / "examples" / "opencl_kernel", folder / "kernel")
-    wheels = [wheel(source, folder) for source in (ROOT, folder / "toy", folder / "kernel")]
+    for example, name in EXAMPLES.items():
+        shutil.copytree(ROOT / "examples" / example, folder / name)
+    wheels = [wheel(source, folder) for source in (ROOT, *map(folder.joinpath, EXAMPLES.values()))]
     python = environment(folder / "env", *wheels)
     (folder / "empty").mkdir()
 
@@ -36,6 +37,15 @@ def test_the_minimal_backend_passes(outside):
     assert re.search(r"^eltwise +f32 +forward training +[1-9]\d*", output, re.M)
     assert re.search(r"^eltwise +f32 +backward +[1-9]\d*", output, re.M)
     assert re.search(r"^claims: [1-9]\d+ kept, 0 lost", output, re.M)
+    assert "failed" not in output
+
+
+def test_a_device_with_its_own_memory_passes(outside):
+    suite = ("--pyargs", "dnncore.testing.suite", "--dnncore-backend=remote", "--dnncore-size=tiny")
+    output = outside("-m", "pytest", *OPTIONS, *suite)
+    assert re.search(r"^engine remote:0: ", output, re.M)
+    for operation in ("eltwise", "binary", "matmul", "reorder"):
+        assert re.search(rf"^{operation} +f32 +[a-z ]+ [1-9]\d*", output, re.M)
     assert "failed" not in output
 
 
