@@ -15,6 +15,7 @@ from dnncore.documents.docstrings import (
     must_be_defined,
     signature,
 )
+from dnncore.engines.device import LIMITS
 
 __all__ = ["SECTIONS", "page"]
 
@@ -122,6 +123,11 @@ ABOUT_NAMES = {  # what has no docstring of its own
     "INNERMOST": "The level of locks that are acquired last before a fork; see `hold_at_fork`.",
 }
 
+NOTES = {  # below a docstring
+    "Device": "Standard keys of `limits`, each optional: "
+    + ", ".join(f"`{key}` ({kind.__name__})" for key, kind in LIMITS.items()) + ".",
+}  # fmt: skip
+
 
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
@@ -152,6 +158,9 @@ def _class(name: str, value: type, is_brief: bool) -> Iterator[str]:
     has_call = not inspect.isabstract(value) and not issubclass(value, Exception)
     yield from (f"### `{signature(name, value) if has_call else name}`", "")
     yield from markdown(value.__doc__)
+    if name in NOTES:
+        yield ""
+        yield from markdown(NOTES[name])
     members = [(n, m) for n, m in vars(value).items() if not n.startswith("_") and _is_method(m)]
     if members:
         yield from ("", "Methods and properties:", "")

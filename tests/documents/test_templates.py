@@ -58,3 +58,31 @@ def test_its_own_tests_run_the_kit(rendered, python, kind):
 def test_a_name_that_is_no_identifier_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="A name must begin with a letter"):
         render("engine", tmp_path / "new", name=name)
+
+
+IN_A_CHILD = """
+import os
+import numpy as np
+import dnncore as dnn
+
+engine = dnn.engine("engine_backend")
+stream, memory = engine.stream(), dnn.Memory.from_numpy(np.ones(4, np.float32), engine=engine)
+stream.lag = 0.5
+event = engine.copy_out(stream, memory.buffer, np.empty(16, np.uint8))
+child = os.fork()
+if not child:
+    for call in (event.wait, stream.wait, engine.stream, lambda: dnn.Memory(memory.desc, engine)):
+        try:
+            call()
+        except dnn.ExecutionError as error:
+            print("lost" in str(error))
+    print(dnn.functional.relu(np.float32([-1, 2]), engine="engine_backend").tolist(), flush=True)
+    os._exit(0)
+print(os.waitpid(child, 0)[1], event.wait(), flush=True)
+"""
+
+
+def test_in_a_forked_child_the_engine_is_lost_and_can_be_opened_again(python):
+    assert run(python, "-W", "ignore", "-c", IN_A_CHILD, timeout=60).split() == [
+        "True", "True", "True", "True", "[0.0,", "2.0]", "0", "None",
+    ]  # fmt: skip
