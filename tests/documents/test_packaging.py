@@ -137,14 +137,19 @@ def test_the_wheel_contains_every_source_file_and_nothing_else(wheel):
     assert any(name.endswith(".cl") for name in held)
 
 
-def test_the_wheel_contains_documents_templates_and_the_minimal_backend(wheel):
+FOLDERS = (
+    "templates", "examples/minimal_backend", "examples/opencl_kernel", "examples/remote_backend",
+)  # fmt: skip
+
+
+def test_the_wheel_contains_documents_templates_and_examples_of_backends(wheel):
     held = {name.removeprefix(FILES) for name in wheel.namelist() if name.startswith(FILES)}
-    for folder in ("templates", "examples/minimal_backend"):
+    for folder in FOLDERS:
         files = {p for p in (ROOT / folder).rglob("*") if p.is_file() and p.suffix != ".pyc"}
         assert {str(path.relative_to(ROOT)) for path in files} == {
             name for name in held if name.startswith(folder)
         }
-    documents = [name for name in held if name.endswith(".md") and "/templates/" not in name]
+    documents = [name for name in held if name.endswith(".md")]
     assert {"README.md", "docs/write-a-backend.md", "docs/contract.md"} <= {*documents}
     for name in documents:
         assert wheel.read(FILES + name) == (ROOT / name).read_bytes()
