@@ -1,4 +1,4 @@
-"""Compiled code and measured peaks on disk, with a limit for the bytes of all stores together."""
+"""Compiled code and measurements on disk, with a limit for the bytes of all stores together."""
 
 from __future__ import annotations
 
