@@ -1,0 +1,37 @@
+"""oneDNN as a backend: its primitives compute operations on dnncore's engine `cpu`.
+
+The modules that the strings name load the library. They are imported on first use.
+"""
+
+from __future__ import annotations
+
+from dnncore import backend
+
+OPERATIONS = (
+    backend.Binary,
+    backend.ConvolutionForward,
+    backend.ConvolutionBackwardData,
+    backend.ConvolutionBackwardWeights,
+    backend.EltwiseForward,
+    backend.EltwiseBackward,
+    backend.InnerProductForward,
+    backend.InnerProductBackwardData,
+    backend.InnerProductBackwardWeights,
+    backend.LRNForward,
+    backend.LRNBackward,
+    backend.MatMul,
+    backend.PoolingForward,
+    backend.PoolingBackward,
+    backend.Reduction,
+    backend.Reorder,
+    backend.SoftmaxForward,
+    backend.SoftmaxBackward,
+    backend.Sum,
+)
+
+
+@backend.hookimpl
+def dnncore_backends() -> backend.Backend:
+    """Offer implementations for the core's engine `cpu`."""
+    tables = {("cpu", operation): f"{__name__}.implementation:TABLE" for operation in OPERATIONS}
+    return backend.Backend("onednn", backend.API_VERSION, implementations=tables)

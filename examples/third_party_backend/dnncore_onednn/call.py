@@ -1,0 +1,52 @@
+"""Calls of primitives: streams, and the arguments of dnnl_primitive_execute."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from dnncore_onednn.library import Handle, Library, Owned
+
+__all__ = ["Call", "Row", "new_stream"]
+
+Row: TypeAlias = tuple[int, "Owned | Handle", int]
+"""An argument: its enumerator, memory descriptor and address."""
+
+IN_ORDER = 1
+
+
+class _ExecArg(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_int), ("memory", Handle))
+
+
+def new_stream(library: Library) -> Owned:
+    """A new stream of oneDNN's CPU engine."""
+    return library.made("stream_create", "stream_destroy", library.engine, IN_ORDER)
+
+
+class Call:
+    """A primitive with its arguments: `call(stream)` executes it and waits for its end.
+
+    The result of the call is 0, or a status that shows a failure.
+    """
+
+    __slots__ = ("_array", "_count", "_execute", "_memories", "_primitive", "_wait")
+
+    def __init__(self, library: Library, primitive: Owned, rows: Sequence[Row]) -> None:
+        self._execute = library.functions.dnnl_primitive_execute
+        self._wait = library.functions.dnnl_stream_wait
+        self._primitive = primitive
+        self._count = len(rows)
+        self._array = (_ExecArg * len(rows))()
+        self._memories = [
+            library.made("memory_create", "memory_destroy", md, library.engine, Handle(address))
+            for _, md, address in rows
+        ]
+        for pair, row, memory in zip(self._array, rows, self._memories, strict=True):
+            pair.number, pair.memory = row[0], memory.handle
+
+    def __call__(self, stream: Handle) -> int:
+        """Execute and wait."""
+        status: int = self._execute(self._primitive.handle, stream, self._count, self._array)
+        return status or self._wait(stream)

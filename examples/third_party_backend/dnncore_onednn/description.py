@@ -1,0 +1,92 @@
+"""oneDNN's primitive descriptors: the implementation of a problem, and what it needs."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+from dnncore.backend import Attributes, MemoryDesc, Operation
+from dnncore_onednn.layouts import Layouts
+from dnncore_onednn.library import Handle, Owned
+from dnncore_onednn.operations import SCRATCHPAD, argument_numbers, attributes, creation
+
+__all__ = ["Description"]
+
+IMPL_INFO, ALGORITHM, EXEC_ARG = 8, 20, 255  # queries
+
+
+class Description:
+    """One of oneDNN's implementations of an operation. Nothing is compiled.
+
+    numbers: the possible arguments of an execution by name, with oneDNN's enumerators.
+    hint: the forward primitive descriptor of a gradient; by default it is made from `op`.
+
+    Raises `Unsupported` if oneDNN implements the problem not at all, `OneDnnError` if it fails.
+    """
+
+    def __init__(
+        self,
+        layouts: Layouts,
+        op: Operation,
+        attr: Attributes,
+        hint: Description | None = None,
+    ) -> None:
+        self.layouts, self.op, self.attr = layouts, op, attr
+        if hint is None and op.forward_op is not None:
+            plain = replace(attr, post_ops=(), deterministic=False)
+            hint = Description(layouts, op.forward_op, plain)
+        self.hint = hint
+        function, parameters = creation(layouts, op, hint and hint.pd)
+        self.pd = layouts.library.made(
+            function, "primitive_desc_destroy", *parameters, attributes(layouts, attr)
+        )
+        self.numbers = {**dict(argument_numbers(op, attr)), "scratchpad": SCRATCHPAD}
+
+    @property
+    def impl_name(self) -> str:
+        """oneDNN's name of the implementation, such as `jit:avx512_core`."""
+        text = ctypes.c_char_p()
+        self.layouts.library("primitive_desc_query", self.pd, IMPL_INFO, 0, ctypes.byref(text))
+        return (text.value or b"").decode()
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm without its operation, such as `direct`."""
+        found = ctypes.c_int()
+        self.layouts.library("primitive_desc_query", self.pd, ALGORITHM, 0, ctypes.byref(found))
+        return self.layouts.library.name("alg_kind", found.value).partition("_")[2]
+
+    @property
+    def descs(self) -> dict[str, MemoryDesc]:
+        """The arguments that are present, with all formats chosen; the workspace is oneDNN's."""
+        operands = dict(self.attr.operands())
+        found = {name: operands.get(name) or self._desc(name) for name in self.numbers}
+        return {name: desc for name, desc in found.items() if desc is not None}
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """Bytes of the argument `scratchpad`; 0 if the attributes leave it to the library."""
+        return self.layouts.nbytes(self._md(SCRATCHPAD))
+
+    def argument(self, name: str) -> tuple[int, Owned | Handle | None]:
+        """The enumerator of an argument and its descriptor, which is None if it is absent."""
+        operand = dict(self.attr.operands()).get(name)
+        number = self.numbers[name]
+        if operand is not None:
+            return number, self.layouts.md(operand)
+        md = self._md(number)
+        return number, Handle(md) if self.layouts.is_present(md) else None
+
+    def again(self, op: Operation) -> Description:
+        """The description of the same problem with formats chosen, for the present threads."""
+        return Description(self.layouts, op, self.attr, self.hint and self.hint.again(self.hint.op))
+
+    def _desc(self, name: str) -> MemoryDesc | None:
+        return self.layouts.desc(self._md(self.numbers[name]))
+
+    def _md(self, number: int) -> Any:
+        query = self.layouts.library.functions.dnnl_primitive_desc_query_md
+        return query(self.pd, EXEC_ARG, number)
+
+

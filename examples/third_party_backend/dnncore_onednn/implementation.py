@@ -1,0 +1,89 @@
+"""The implementation of all operations: oneDNN's first choice for the problem."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    Operation,
+    Refused,
+)
+from dnncore_onednn.description import Description
+from dnncore_onednn.deviations import deviation, is_deterministic
+from dnncore_onednn.estimates import efficiency
+from dnncore_onednn.layouts import Layouts
+from dnncore_onednn.library import OneDnnError, default
+from dnncore_onednn.primitive import OneDnnPrimitive, Streams
+from dnncore_onednn.threads import Threads
+from dnncore_onednn.workspaces import workspace_of
+
+__all__ = ["TABLE"]
+
+LIBRARY = default()
+LAYOUTS, THREADS, STREAMS = Layouts(LIBRARY), Threads(LIBRARY), Streams(LIBRARY)
+
+
+class OneDnn(Implementation[Operation]):
+    """oneDNN's first implementation that takes the problem."""
+
+    name = "onednn:any"
+    data_types = ("f32", "bf16", "f16")
+
+    def accept(
+        self, op: Operation, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
+        """Let oneDNN describe the problem. This takes about 0.1 ms and compiles nothing."""
+        reason = THREADS.refusal(engine.num_threads)
+        if reason is not None:
+            return Refused("device", f"oneDNN {LIBRARY.version}: {reason}")
+        refused = deviation(op, attr)
+        if refused is not None:
+            return refused
+        count = THREADS.count(engine.num_threads)
+        try:
+            with THREADS.limited(count):
+                found = _description(op, attr, hint)
+        except OneDnnError as error:
+            return Refused("algorithm", str(error))
+        chosen = _with_formats(op, found)
+        workspace = workspace_of(chosen, found, hint)
+        if isinstance(workspace, Refused):
+            return workspace
+        build = functools.partial(
+            OneDnnPrimitive, found, chosen, workspace, THREADS, STREAMS, count
+        )
+        return Accepted(
+            chosen,
+            build,
+            efficiency=efficiency(chosen, found.impl_name),
+            scratchpad_bytes=found.scratchpad_bytes,
+            workspace=workspace,
+            deterministic=is_deterministic(op) or attr.deterministic,
+        )
+
+
+def _description(op: Operation, attr: Attributes, hint: Any) -> Description:
+    """oneDNN's description, with the forward operation of the hint."""
+    own = replace(
+        attr, scratchpad="user", deterministic=attr.deterministic and not is_deterministic(op)
+    )
+    forward = Description(LAYOUTS, hint.op, Attributes()) if hint and op.forward_op else None
+    return Description(LAYOUTS, op, own, forward)
+
+
+def _with_formats(op: Operation, found: Description) -> Operation:
+    """The operation with the formats and the algorithm that oneDNN chose."""
+    opened = [row.name for row, desc in op.tensors() if desc.is_any]
+    descs = found.descs
+    chosen: Any = op.with_descs(**{name: descs[name] for name in opened})
+    if getattr(op, "algorithm", "") == "auto":
+        chosen = chosen.with_descs(algorithm=found.algorithm)
+    return chosen
+
+
+TABLE = (OneDnn(),)

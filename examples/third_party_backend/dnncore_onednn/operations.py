@@ -1,0 +1,162 @@
+"""Operations and attributes as arguments of oneDNN's functions."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+from dnncore import backend
+from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
+from dnncore_onednn.layouts import Layouts
+from dnncore_onednn.library import Dims, Handle, Owned, Unsupported
+
+__all__ = ["SCRATCHPAD", "argument_numbers", "attributes", "creation"]
+
+# Operation -> (x in dnnl_x_primitive_desc_create, its parameters between the new descriptor and the
+# attributes). Parameters are fields of the operation, `engine`, `hint` and `count` of srcs.
+WINDOW = "strides dilations padding_l padding_r"
+POOLING = "strides kernel dilations padding_l padding_r"
+NORM = "local_size alpha beta k"
+# fmt: off
+OPERATIONS: dict[type[Operation], tuple[str, str]] = {
+    backend.Binary: ("binary", "engine algorithm src0 src1 dst"),
+    backend.ConvolutionForward: (
+        "convolution_forward",
+        f"engine prop_kind algorithm src weights bias dst {WINDOW}"),
+    backend.ConvolutionBackwardData: (
+        "convolution_backward_data",
+        f"engine algorithm diff_src weights diff_dst {WINDOW} hint"),
+    backend.ConvolutionBackwardWeights: (
+        "convolution_backward_weights",
+        f"engine algorithm src diff_weights diff_bias diff_dst {WINDOW} hint"),
+    backend.EltwiseForward: (
+        "eltwise_forward", "engine prop_kind algorithm src dst alpha beta"),
+    backend.EltwiseBackward: (
+        "eltwise_backward", "engine algorithm diff_src diff_dst kept alpha beta hint"),
+    backend.InnerProductForward: (
+        "inner_product_forward", "engine prop_kind src weights bias dst"),
+    backend.InnerProductBackwardData: (
+        "inner_product_backward_data", "engine diff_src weights diff_dst hint"),
+    backend.InnerProductBackwardWeights: (
+        "inner_product_backward_weights",
+        "engine src diff_weights diff_bias diff_dst hint"),
+    backend.LRNForward: ("lrn_forward", f"engine prop_kind algorithm src dst {NORM}"),
+    backend.LRNBackward: ("lrn_backward", f"engine algorithm diff_src diff_dst src {NORM} hint"),
+    backend.MatMul: ("matmul", "engine src weights bias dst"),
+    backend.PoolingForward: (
+        "pooling_forward", f"engine prop_kind algorithm src dst {POOLING}"),
+    backend.PoolingBackward: (
+        "pooling_backward", f"engine algorithm diff_src diff_dst {POOLING} hint"),
+    backend.Reduction: ("reduction", "engine algorithm src dst p eps"),
+    backend.Reorder: ("reorder", "src engine dst engine"),
+    backend.SoftmaxForward: ("softmax_forward", "engine prop_kind algorithm src dst axis"),
+    backend.SoftmaxBackward: (
+        "softmax_backward", "engine algorithm diff_src diff_dst dst axis hint"),
+    backend.Sum: ("sum", "engine dst count scales srcs"),
+}
+# fmt: on
+INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64}  # other numbers are floats
+FPMATH = {"ieee": "strict"}  # dnncore's name -> oneDNN's, if they differ
+
+# Enumerators of dnnl_types.h: the arguments of an execution.
+ARGUMENTS = {
+    "src": 1, "src0": 1, "src1": 2, "src2": 3, "dst": 17, "weights": 33, "bias": 41,
+    "diff_src": 129, "diff_dst": 145, "diff_weights": 161, "diff_bias": 169,
+    "workspace": 64,
+}  # fmt: skip
+SCRATCHPAD = 80
+MULTIPLE_SRC = 1024  # + i: src{i} of a sum
+POST_OP = 32768  # * (i + 1) + the enumerator of src1 or weights: the operand of step i
+
+
+def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[Any]]:
+    """The function dnnl_... that makes the primitive descriptor, and its parameters.
+
+    hint: oneDNN's primitive descriptor of the forward operation. Raises `Unsupported`.
+    """
+    if type(op) not in OPERATIONS:
+        raise Unsupported(f"{op.KIND} is not in the table of oneDNN's operations")
+    stem, names = OPERATIONS[type(op)]
+    known = {"engine": layouts.library.engine, "hint": hint}
+    values = [
+        known[name] if name in known else _parameter(layouts, stem, op, name)
+        for name in names.split()
+    ]
+    return f"{stem}_primitive_desc_create", values
+
+
+def _parameter(layouts: Layouts, stem: str, op: Any, name: str) -> Any:
+    if name == "count":
+        return len(op.srcs)
+    value, number = getattr(op, name), layouts.library.number
+    if name == "algorithm":
+        return number("alg_kind", f"{stem.partition('_')[0]}_{value}")
+    if name == "prop_kind":
+        return number("prop_kind", value)
+    if name == "scales":
+        return (ctypes.c_float * len(value))(*value)
+    if name == "srcs":
+        return _Mds(layouts, value)
+    if isinstance(value, tuple):
+        return Dims(*value)
+    if value is None or isinstance(value, MemoryDesc):
+        return layouts.md(value)
+    return INTEGERS.get(name, ctypes.c_float)(value)
+
+
+class _Mds:
+    """An array of memory descriptors as a parameter. It keeps them alive."""
+
+    def __init__(self, layouts: Layouts, descs: tuple[MemoryDesc, ...]) -> None:
+        self._owned = [layouts.md(desc) for desc in descs]
+        self._as_parameter_ = (Handle * len(descs))(*(each.handle for each in self._owned if each))
+
+
+def argument_numbers(op: Operation, attr: Attributes) -> Iterator[tuple[str, int]]:
+    """The names and enumerators of an execution's arguments, without the scratchpad."""
+    for i, argument in enumerate(op.ARGUMENTS):
+        of_sum = isinstance(op, backend.Sum) and argument.direction == "in"
+        yield argument.name, MULTIPLE_SRC + i if of_sum else ARGUMENTS[argument.name]
+    for i, post_op in enumerate(attr.post_ops):
+        for name, _ in post_op.operands:
+            number = ARGUMENTS["weights" if name == "weights" else "src1"]
+            yield f"post_op_{i}_{name}", POST_OP * (i + 1) + number
+
+
+def attributes(layouts: Layouts, attr: Attributes) -> Owned:
+    """The attributes for oneDNN. Raises `Unsupported`."""
+    library = layouts.library
+    made = library.made("primitive_attr_create", "primitive_attr_destroy")
+    mode = library.number("scratchpad_mode", attr.scratchpad)
+    library("primitive_attr_set_scratchpad_mode", made, mode)
+    fpmath = library.number("fpmath_mode", FPMATH.get(attr.fpmath, attr.fpmath))
+    library("primitive_attr_set_fpmath_mode", made, fpmath)
+    if attr.deterministic:
+        if not hasattr(library.functions, "dnnl_primitive_attr_set_deterministic"):
+            raise Unsupported(f"oneDNN {library.version} has no attribute deterministic")
+        library("primitive_attr_set_deterministic", made, 1)
+    chain = library.made("post_ops_create", "post_ops_destroy")
+    for post_op in attr.post_ops:
+        _append(layouts, chain, post_op)
+    library("primitive_attr_set_post_ops", made, chain)
+    return made
+
+
+def _append(layouts: Layouts, chain: Owned, post_op: PostOp) -> None:
+    """Append one step to a chain."""
+    number = layouts.library.number
+    numbers = [ctypes.c_float(value) for value in (post_op.alpha, post_op.beta, post_op.scale)]
+    parameters: tuple[Any, ...]
+    if post_op.kind == "eltwise":
+        parameters = number("alg_kind", f"eltwise_{post_op.algorithm}"), *numbers[:2]
+    elif post_op.kind == "binary":
+        algorithm = number("alg_kind", f"binary_{post_op.algorithm}")
+        parameters = algorithm, layouts.md(post_op.src)
+    elif post_op.kind == "prelu":
+        assert post_op.weights is not None  # the core checks it
+        mask = sum(1 << i for i, size in enumerate(post_op.weights.dims) if size > 1)
+        parameters = (mask,)
+    else:
+        parameters = numbers[2], 0, number("dt", "undef")  # zero point 0, dst's own type
+    layouts.library(f"post_ops_append_{post_op.kind}", chain, *parameters)

@@ -1,0 +1,137 @@
+"""Executables: oneDNN's primitives, and their calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from dnncore.backend import (
+    COMPLETED,
+    Buffer,
+    Event,
+    Executable,
+    ExecutionError,
+    Memory,
+    MemoryDesc,
+    Operation,
+    Stream,
+    TimedEvent,
+)
+from dnncore_onednn.call import Call, Row, new_stream
+from dnncore_onednn.description import Description
+from dnncore_onednn.library import Library
+from dnncore_onednn.threads import Threads
+
+__all__ = ["OneDnnPrimitive", "Streams"]
+
+
+class Streams(threading.local):
+    """oneDNN's stream of the calling thread: `own`."""
+
+    def __init__(self, library: Library) -> None:
+        self._owner = new_stream(library)
+        self.own = self._owner.handle
+
+
+class OneDnnPrimitive(Executable):
+    """A primitive of oneDNN. Python threads may share it: each call has its own scratchpad.
+
+    op: the operation, with all formats chosen. workspace: dnncore's descriptor of it.
+    count: the number of threads for which oneDNN described it.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        op: Operation,
+        workspace: MemoryDesc | None,
+        threads: Threads,
+        streams: Streams,
+        count: int,
+    ) -> None:
+        self.description, self.op, self.workspace = description, op, workspace
+        self.threads, self.streams, self.count = threads, streams, count
+        self.library = description.layouts.library
+        with threads.limited(count):
+            self.primitive = self.library.made(
+                "primitive_create", "primitive_destroy", description.pd
+            )
+        named = [(row.name, desc) for row, desc in op.tensors(workspace)]
+        self._rows = [self._row(*pair) for pair in named + description.attr.operands()]
+        self._scratchpad = description.argument("scratchpad")
+        self._for_one_thread: OneDnnPrimitive | None = None
+
+    def _row(self, name: str, desc: MemoryDesc) -> Row | None:
+        """The argument at address 0. None if oneDNN has no such argument."""
+        number, md = self.description.argument(name)
+        start = desc.offset0 * desc.itemsize if desc.format_kind == "blocked" else 0
+        return None if md is None else (number, md, start)
+
+    def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> BoundCall:
+        """Make oneDNN's memory objects for these arguments."""
+        rows = [
+            (row[0], row[1], memory.address + row[2])
+            for row, memory in zip(self._rows, memories, strict=True)
+            if row is not None
+        ]
+        if scratchpad is not None:
+            rows.append((*self._scratchpad, scratchpad.ctypes.data))
+        call = Call(self.library, self.primitive, rows)
+        return BoundCall(self, call, memories, scratchpad)
+
+    def for_one_thread(self) -> OneDnnPrimitive:
+        """The same primitive, made again for one thread, which a forked process can execute.
+
+        Raises `ExecutionError` if oneDNN needs other memories for one thread.
+        """
+        if self._for_one_thread is None:
+            with self.threads.limited(1):
+                new = self.description.again(self.op)
+            old = self.description
+            if new.descs != old.descs or new.scratchpad_bytes > old.scratchpad_bytes:
+                raise ExecutionError(
+                    f"{self.op.KIND}: oneDNN must compute with one thread in a forked process, but"
+                    f" this primitive is for {self.count}; call dnncore.set_num_threads(1) and make"
+                    " its primitive descriptor again"
+                )
+            self._for_one_thread = OneDnnPrimitive(
+                new, self.op, self.workspace, self.threads, self.streams, 1
+            )
+        return self._for_one_thread
+
+
+class BoundCall:
+    """A primitive with its arguments. A call executes it in the calling thread, to the end."""
+
+    __slots__ = ("_arguments", "_call", "_count", "_present", "_primitive", "_streams", "_threads")
+
+    def __init__(
+        self,
+        primitive: OneDnnPrimitive,
+        call: Call,
+        memories: Sequence[Memory],
+        scratchpad: Buffer | None,
+    ) -> None:
+        self._primitive, self._call = primitive, call
+        self._arguments = memories, scratchpad
+        self._threads, self._count = primitive.threads, primitive.count
+        self._present = primitive.threads.present
+        self._streams = primitive.streams
+
+    def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+        """Execute. The event that is returned has ended."""
+        for event in wait_for:
+            event.wait()
+        if self._threads.is_forked and self._count > 1:
+            return self._primitive.for_one_thread().bind(*self._arguments)(stream)
+        start = time.perf_counter() if stream.profiling else 0.0
+        if self._present() == self._count:
+            status = self._call(self._streams.own)
+        else:
+            with self._threads.limited(self._count):
+                status = self._call(self._streams.own)
+        if status:
+            name = self._primitive.library.status(status)
+            raise ExecutionError(f"{self._primitive.op.KIND}: oneDNN failed: {name}")
+        return TimedEvent(start, time.perf_counter()) if stream.profiling else COMPLETED

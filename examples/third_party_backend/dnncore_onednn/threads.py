@@ -1,0 +1,76 @@
+"""The number of threads with which oneDNN computes a call, and forked processes.
+
+OpenMP has a number per calling thread. oneDNN reads it when it makes a primitive descriptor and
+when it executes. The threads of the other runtimes have a fixed number.
+
+The threads of a runtime do not exist in a forked process, and the runtime would wait for them. So
+there OpenMP gets one thread, and the other runtimes are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+
+from dnncore.backend import available_processors
+from dnncore_onednn.library import Library
+
+__all__ = ["Threads"]
+
+OPENMP, SEQUENTIAL = "OpenMP", "sequential"
+
+
+class Threads:
+    """The threads of a library. `present()` is the number for the calling thread.
+
+    is_forked: whether this process was forked after the library was loaded.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.is_forked = False
+        self._most = available_processors()
+        if library.runtime == OPENMP:
+            # PyDLL keeps the GIL, which is faster for calls of some nanoseconds.
+            functions = ctypes.PyDLL(None, handle=library.functions._handle)
+            self.present: Callable[[], int] = functions.omp_get_max_threads
+            self._set: Callable[[int], object] = functions.omp_set_num_threads
+        else:
+            fixed = 1 if library.runtime == SEQUENTIAL else self._most
+            self.present = lambda: fixed
+        os.register_at_fork(after_in_child=self._note_fork)
+
+    def _note_fork(self) -> None:
+        self.is_forked = True
+
+    def count(self, wanted: int) -> int:
+        """The number of threads of a primitive that may use up to `wanted`."""
+        if self.library.runtime != OPENMP:
+            return self.present()
+        return 1 if self.is_forked else min(wanted, self._most)
+
+    def refusal(self, wanted: int) -> str | None:
+        """Why the library cannot compute with up to `wanted` threads in this process, or None."""
+        runtime = self.library.runtime
+        if runtime in (OPENMP, SEQUENTIAL):
+            return None
+        if self.is_forked:
+            return f"the threads of its runtime, {runtime}, do not exist in a forked process"
+        if wanted < self._most:
+            return f"its runtime, {runtime}, uses {self._most} threads; got num_threads {wanted}"
+        return None
+
+    @contextlib.contextmanager
+    def limited(self, count: int) -> Iterator[None]:
+        """Give the calling thread a number in a `with` block."""
+        before = self.present()
+        if before == count:
+            yield
+            return
+        self._set(count)
+        try:
+            yield
+        finally:
+            self._set(before)

@@ -1,0 +1,47 @@
+"""Workspaces: dnncore's public ones and oneDNN's private ones.
+
+The workspace of max pooling has the same contents in both. LRN's is private to oneDNN, whose
+contents depend on the implementation. It is opaque, and its name has this implementation and its
+layout, so that only the gradient of the same one takes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnncore.backend import MemoryDesc, Operation, PoolingForward, Refused
+from dnncore_onednn.description import Description
+
+__all__ = ["workspace_of"]
+
+
+def workspace_of(
+    op: Operation, description: Description, hint: Any
+) -> MemoryDesc | Refused | None:
+    """The workspace that the operation writes, or reads from the hint's primitive.
+
+    hint: the primitive descriptor of the forward operation, if the user gave it. A refusal if
+    oneDNN cannot read this workspace.
+    """
+    given = op.workspace_desc(hint)
+    if given is None:
+        return None
+    forward = description.hint or description
+    own = _own(forward, given)
+    if description.hint is None:
+        return own
+    if "workspace" in description.descs and own != given:
+        return Refused("format", f"oneDNN needs the workspace {own}; got {given}")
+    return given
+
+
+def _own(forward: Description, public: MemoryDesc) -> MemoryDesc:
+    """The descriptor of the workspace that oneDNN's forward primitive writes."""
+    found = forward.descs.get("workspace")
+    if isinstance(forward.op, PoolingForward) and found is not None:
+        return found
+    if found is None:
+        return public.with_format("onednn:workspace:none", nbytes=0)
+    layout = "x".join(map(str, found.strides)) + found.order_tag
+    name = f"onednn:workspace:{forward.impl_name}:{layout}"
+    return public.with_format(name, nbytes=found.nbytes)
