@@ -334,9 +334,13 @@ class Trial:
         return outputs
 
     def expected(self, given: Round) -> Mapping[str, Expected] | None:
-        """The expected outputs; None for the reference if there is no other oracle."""
+        """The expected outputs; None for the reference if there is no other oracle.
+
+        The contents of a private workspace are not known.
+        """
         if not self.pd.is_reference:
-            return given.expected
+            descs = self.pd.descs
+            return {n: e for n, e in given.expected.items() if descs[n].format_kind != "opaque"}
         with self.case.clock("reference"):
             return given.by_peer
 

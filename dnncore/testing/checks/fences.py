@@ -35,8 +35,7 @@ def fences(trial: Trial) -> None:
     for at_end in (True, False):
         memories = fenced_memories(trial, inputs, at_end=at_end)
         trial.primitive.execute(trial.case.engine.stream(), **memories).wait()
-        written = [a.name for a, _ in trial.pd.arguments if a.direction == "out"]
-        outputs = {name: np.array(memories[name].numpy()) for name in written}
+        outputs = {n: np.array(memories[n].numpy()) for n in trial.outputs("integers")}
         trial.verify("integers", outputs, "beside memory that cannot be accessed")
 
 

@@ -31,8 +31,8 @@ def _check(trial: Trial, case: Golden, problem: Problem) -> None:
         return
     inputs = {name: np.array(v, pd.descs[name].dtype) for name, v in case.inputs.items()}
     outputs = trial.execute(inputs, pd=pd)
-    for name, values in case.outputs.items():
-        right = np.array(values, pd.descs[name].dtype)
+    for name in outputs.keys() & case.outputs.keys():  # without a private workspace
+        right = np.array(case.outputs[name], pd.descs[name].dtype)
         result = compare(outputs[name], right, ROUNDING * np.abs(right.astype(np.float64)))
         if not result.ok:
             raise CheckFailed(f"{case.text}: {name}: {result}")

@@ -55,7 +55,7 @@ class Guarded:
         self.start = guard + shift if engine.is_host else 0
         self.before = np.full(self.start + desc.nbytes + guard, GARBAGE, np.uint8)
         if array is not None and desc.format_kind == "opaque":
-            self.before[self.start : self.start + desc.nbytes] = _reordered(engine, desc, array)
+            self.before[self.start : self.start + desc.nbytes] = _opaque(engine, desc, array)
         elif array is not None:
             desc.pack(np.asarray(array, desc.dtype), self.before[self.start :])
         allocation = Allocation(engine, self.before.size)
@@ -87,6 +87,15 @@ class Guarded:
         """Return the values in a copy of the whole buffer."""
         return np.array(self.desc.unpack(data[self.start :]))
 
+    def own_bytes(self) -> Array:
+        """Return the present bytes of the tensor."""
+        return self.after()[self.start : self.start + self.desc.nbytes]
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether only the owner of the format knows the values, as of a private workspace."""
+        return self.desc.format_kind == "opaque"
+
     @property
     def garbage(self) -> Array:
         """Garbage of the size of the buffer, in bytes."""
@@ -101,6 +110,8 @@ class Guarded:
         padding.
         """
         after = self.after()
+        if self.is_opaque:
+            return np.empty(0), self._range(self._outside(after)), ""
         values = self.values(after)
         wrong = after != self._packed(values, self.before)
         if not wrong.any() or np.array_equal(after, self.before):
@@ -110,6 +121,11 @@ class Guarded:
         owned = owned == self._packed(values, np.full_like(after, GARBAGE))
         outside, padding = (np.flatnonzero(wrong & where) for where in (~owned, owned))
         return values, self._range(outside), self._range(padding)
+
+    def _outside(self, after: Array) -> Array:
+        """Where bytes beside the tensor have changed."""
+        places = np.flatnonzero(after != self.before)
+        return places[(places < self.start) | (places >= self.start + self.desc.nbytes)]
 
     def _packed(self, values: Array, background: Array) -> Array:
         packed = background.copy()
@@ -132,8 +148,13 @@ def _guard(nbytes: int) -> int:
     return math.ceil(min(max(nbytes, LEAST_GUARD), MOST_GUARD) / LEAST_GUARD) * LEAST_GUARD
 
 
-def _reordered(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
-    """Return the bytes of an opaque format. Only the reorder of its owner can make them."""
+def _opaque(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
+    """Return the bytes of an opaque format: those of `Guarded.own_bytes`, or of these values.
+
+    Only the reorder of its owner can make them.
+    """
+    if array.shape == (desc.nbytes,) and array.dtype == np.uint8:
+        return array
     memory = reorder(Memory.from_numpy(np.array(array, desc.dtype)), desc, engine)
     host = np.empty(desc.nbytes, np.uint8)
     engine.copy_out(engine.stream(), memory.buffer, host).wait()
@@ -174,7 +195,7 @@ class Arguments:
         return {name: box.memory for name, box in self.boxes.items()}
 
     def outcome(self) -> tuple[dict[str, Array], list[Finding]]:
-        """Return the outputs' values by name, and the wrongly written bytes."""
+        """Return the outputs' values by name, except opaque ones, and the wrongly written bytes."""
         outputs: dict[str, Array] = {}
         return outputs, list(self._findings(outputs))
 
@@ -186,7 +207,7 @@ class Arguments:
                     yield Finding("inputs", f"{name} was written to: {touched}")
                 continue
             values, outside, padding = box.result()
-            if name != "scratchpad":
+            if name != "scratchpad" and not box.is_opaque:
                 outputs[name] = values
             if outside:
                 yield Finding(
@@ -199,9 +220,10 @@ class Arguments:
 
     @property
     def outputs(self) -> dict[str, Guarded]:
-        """The memories of the outputs."""
+        """The memories of the outputs whose values are known."""
         skipped = {*self._read, "scratchpad"}
-        return {name: box for name, box in self.boxes.items() if name not in skipped}
+        written = {name: box for name, box in self.boxes.items() if name not in skipped}
+        return {name: box for name, box in written.items() if not box.is_opaque}
 
     def spoil(self) -> None:
         """Overwrite all inputs with garbage, until `restore`."""

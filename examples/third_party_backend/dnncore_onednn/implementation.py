@@ -14,7 +14,7 @@ from dnncore.backend import (
     Refused,
 )
 from dnncore_onednn.description import Description
-from dnncore_onednn.deviations import deviation, is_deterministic
+from dnncore_onednn.deviations import is_deterministic, refusal
 from dnncore_onednn.estimates import efficiency
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import OneDnnError, default
@@ -41,7 +41,7 @@ class OneDnn(Implementation[Operation]):
         reason = THREADS.refusal(engine.num_threads)
         if reason is not None:
             return Refused("device", f"oneDNN {LIBRARY.version}: {reason}")
-        refused = deviation(op, attr)
+        refused = refusal(op, attr)
         if refused is not None:
             return refused
         count = THREADS.count(engine.num_threads)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from dnncore.backend import (
     COMPLETED,
@@ -20,7 +23,8 @@ from dnncore.backend import (
 )
 from dnncore_onednn.call import Call, Row, new_stream
 from dnncore_onednn.description import Description
-from dnncore_onednn.library import Library
+from dnncore_onednn.library import Library, OneDnnError, Owned
+from dnncore_onednn.padding import needs_zeros, padding_of
 from dnncore_onednn.threads import Threads
 
 __all__ = ["OneDnnPrimitive", "Streams"]
@@ -32,6 +36,30 @@ class Streams(threading.local):
     def __init__(self, library: Library) -> None:
         self._owner = new_stream(library)
         self.own = self._owner.handle
+
+
+def _built(description: Description, threads: Threads, count: int) -> Owned:
+    """Let oneDNN generate the code of a primitive. Raises `OneDnnError`.
+
+    Each primitive has a thread of its own. After a failure, oneDNN's assembler reports the same
+    error for all further code of the thread.
+    """
+    made: list[Owned | OneDnnError] = []
+
+    def build() -> None:
+        with threads.limited(count):
+            try:
+                names = "primitive_create", "primitive_destroy"
+                made.append(description.layouts.library.made(*names, description.pd))
+            except OneDnnError as error:
+                made.append(error)
+
+    thread = threading.Thread(target=build, name="onednn build")
+    thread.start()
+    thread.join()
+    if isinstance(made[0], OneDnnError):
+        raise made[0]
+    return made[0]
 
 
 class OneDnnPrimitive(Executable):
@@ -53,13 +81,11 @@ class OneDnnPrimitive(Executable):
         self.description, self.op, self.workspace = description, op, workspace
         self.threads, self.streams, self.count = threads, streams, count
         self.library = description.layouts.library
-        with threads.limited(count):
-            self.primitive = self.library.made(
-                "primitive_create", "primitive_destroy", description.pd
-            )
+        self.primitive = _built(description, threads, count)
         named = [(row.name, desc) for row, desc in op.tensors(workspace)]
         self._rows = [self._row(*pair) for pair in named + description.attr.operands()]
         self._scratchpad = description.argument("scratchpad")
+        self._padded = [i for i, row in enumerate(op.tensors()) if needs_zeros(op, *row)]
         self._for_one_thread: OneDnnPrimitive | None = None
 
     def _row(self, name: str, desc: MemoryDesc) -> Row | None:
@@ -78,7 +104,8 @@ class OneDnnPrimitive(Executable):
         if scratchpad is not None:
             rows.append((*self._scratchpad, scratchpad.ctypes.data))
         call = Call(self.library, self.primitive, rows)
-        return BoundCall(self, call, memories, scratchpad)
+        padding = [view for i in self._padded for view in padding_of(memories[i])]
+        return BoundCall(self, call, memories, scratchpad, padding)
 
     def for_one_thread(self) -> OneDnnPrimitive:
         """The same primitive, made again for one thread, which a forked process can execute.
@@ -104,7 +131,10 @@ class OneDnnPrimitive(Executable):
 class BoundCall:
     """A primitive with its arguments. A call executes it in the calling thread, to the end."""
 
-    __slots__ = ("_arguments", "_call", "_count", "_present", "_primitive", "_streams", "_threads")
+    __slots__ = (
+        "_arguments", "_call", "_count", "_padding", "_present", "_primitive", "_streams",
+        "_threads",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -112,7 +142,9 @@ class BoundCall:
         call: Call,
         memories: Sequence[Memory],
         scratchpad: Buffer | None,
+        padding: Sequence[np.ndarray[Any, Any]],
     ) -> None:
+        self._padding = padding
         self._primitive, self._call = primitive, call
         self._arguments = memories, scratchpad
         self._threads, self._count = primitive.threads, primitive.count
@@ -134,4 +166,6 @@ class BoundCall:
         if status:
             name = self._primitive.library.status(status)
             raise ExecutionError(f"{self._primitive.op.KIND}: oneDNN failed: {name}")
+        for view in self._padding:
+            view[...] = 0
         return TimedEvent(start, time.perf_counter()) if stream.profiling else COMPLETED

@@ -1,0 +1,65 @@
+"""The padding of blocked results.
+
+oneDNN multiplies the padding of its factors, too. So a NaN or an infinity in one factor leaves NaN
+in the padding of the result, where dnncore demands 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dnncore import backend
+from dnncore.backend import Memory, MemoryDesc, Operation
+
+__all__ = ["needs_zeros", "padding_of"]
+
+Index = tuple[int | slice, ...]
+
+PRODUCTS = (
+    backend.ConvolutionForward, backend.ConvolutionBackwardData, backend.ConvolutionBackwardWeights,
+    backend.InnerProductForward, backend.InnerProductBackwardData,
+    backend.InnerProductBackwardWeights, backend.MatMul,
+)  # fmt: skip
+
+
+def needs_zeros(op: Operation, argument: Any, desc: MemoryDesc) -> bool:
+    """Whether the padding of this argument must be overwritten after an execution."""
+    return isinstance(op, PRODUCTS) and argument.direction == "out" and desc.has_padding
+
+
+def padding_of(memory: Memory) -> list[np.ndarray[Any, Any]]:
+    """Views of the bytes of a blocked tensor's padding."""
+    desc = memory.desc
+    if not desc.has_padding:
+        return []
+    physical = desc.view(memory.buffer)
+    return [
+        physical[place]
+        for dim in range(desc.ndims)
+        for place in _places(desc, dim)
+    ]
+
+
+def _places(desc: MemoryDesc, dim: int) -> list[Index]:
+    """Where the indices of a dim are beyond its size, in the array of `desc.physical_shape`.
+
+    The digits of an index are its block and its place in each inner block. An index is beyond the
+    last one if its first digit that differs from the last one's is larger.
+    """
+    if desc.dims[dim] == desc.padded_dims[dim]:
+        return []
+    axes = [desc.ndims + i for i, (own, _) in enumerate(desc.inner_blocks) if own == dim]
+    sizes = [size for own, size in desc.inner_blocks if own == dim]
+    digits, rest = [], desc.dims[dim] - 1
+    for size in reversed(sizes):
+        rest, digit = divmod(rest, size)
+        digits.insert(0, digit)
+    place: list[int | slice] = [slice(None)] * len(desc.physical_shape)
+    place[dim] = -1
+    places = []
+    for axis, digit in zip(axes, digits, strict=True):
+        places.append((*place[:axis], slice(digit + 1, None), *place[axis + 1 :]))
+        place[axis] = digit
+    return places
