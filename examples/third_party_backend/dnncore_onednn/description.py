@@ -8,7 +8,7 @@ from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Operation
 from dnncore_onednn.layouts import Layouts
-from dnncore_onednn.library import Handle, Owned
+from dnncore_onednn.library import Handle, Owned, Unsupported
 from dnncore_onednn.operations import SCRATCHPAD, argument_numbers, attributes, creation
 
 __all__ = ["Description"]
@@ -69,6 +69,10 @@ class Description:
         """Bytes of the argument `scratchpad`; 0 if the attributes leave it to the library."""
         return self.layouts.nbytes(self._md(SCRATCHPAD))
 
+    def advance(self) -> bool:
+        """Go on to oneDNN's next implementation. False after the last one."""
+        return not self.layouts.library.functions.dnnl_primitive_desc_next_impl(self.pd)
+
     def argument(self, name: str) -> tuple[int, Owned | Handle | None]:
         """The enumerator of an argument and its descriptor, which is None if it is absent."""
         operand = dict(self.attr.operands()).get(name)
@@ -79,8 +83,16 @@ class Description:
         return number, Handle(md) if self.layouts.is_present(md) else None
 
     def again(self, op: Operation) -> Description:
-        """The description of the same problem with formats chosen, for the present threads."""
-        return Description(self.layouts, op, self.attr, self.hint and self.hint.again(self.hint.op))
+        """The same implementation of the problem, with formats chosen, for the present threads.
+
+        Raises `Unsupported` if oneDNN chooses others for them.
+        """
+        hint = self.hint and self.hint.again(self.hint.op)
+        found = Description(self.layouts, op, self.attr, hint)
+        while found.impl_name != self.impl_name:
+            if not found.advance():
+                raise Unsupported(f"{op.KIND}: {self.impl_name} is not for this number of threads")
+        return found
 
     def _desc(self, name: str) -> MemoryDesc | None:
         return self.layouts.desc(self._md(self.numbers[name]))

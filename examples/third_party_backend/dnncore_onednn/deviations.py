@@ -1,82 +1,183 @@
 """Problems that are refused, because oneDNN computes them unlike dnncore or damages memory.
 
-oneDNN accepts all of them. Each row is a deviation of oneDNN 3.2; later ones have most of them.
+oneDNN accepts all of them. The rows were found with dnncore's conformance kit, on a processor with
+AVX-512 and oneDNN 3.2. `jit` is in the names of oneDNN's implementations that generate code; the
+others are plain loops, whose names begin with `ref` or `simple`.
 """
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dnncore import backend
-from dnncore.backend import Attributes, MemoryDesc, Operation, RefusalKind, Refused
+from dnncore.backend import Attributes, Operation, PostOp, RefusalKind, Refused
 
 __all__ = ["is_deterministic", "refusal"]
 
-LAYERS = (
-    backend.ConvolutionForward, backend.InnerProductForward, backend.MatMul,
+Operations = tuple[type[Operation], ...]
+Rule = Callable[[Any, Attributes], bool]
+
+LAYERS: Operations = (backend.ConvolutionForward, backend.InnerProductForward, backend.MatMul)
+COPIES: Operations = (backend.Reorder, backend.Sum)
+GRADIENTS: Operations = (
+    backend.ConvolutionBackwardData, backend.ConvolutionBackwardWeights,
+    backend.InnerProductBackwardData, backend.InnerProductBackwardWeights,
 )  # fmt: skip
 
-# The post-ops that oneDNN applies; it ignores others, or fails when it executes.
+# Every element is computed by one thread, in one order.
+DETERMINISTIC: Operations = (
+    backend.Binary, backend.EltwiseForward, backend.EltwiseBackward, backend.LRNForward,
+    backend.PoolingForward, backend.Reorder, backend.SoftmaxForward, backend.SoftmaxBackward,
+    backend.Sum,
+)  # fmt: skip
+
+# -- post-ops --------------------------------------------------------------------------------------
+
+# The kinds that oneDNN applies. It ignores others, or fails when it executes.
 POST_OPS: dict[type[Operation], tuple[str, ...]] = {
     **dict.fromkeys(LAYERS, ("eltwise", "sum", "binary", "prelu")),
     backend.Binary: ("eltwise", "sum", "binary"),
     backend.Reduction: ("eltwise", "sum", "binary"),
     backend.EltwiseForward: ("binary",),
     backend.PoolingForward: ("eltwise", "binary"),
-    backend.SoftmaxForward: ("eltwise", "binary"),
-    backend.Reorder: ("sum",),
 }
-
-# Every element is computed by one thread, in one order.
-DETERMINISTIC = (
-    backend.Binary, backend.EltwiseForward, backend.EltwiseBackward, backend.PoolingForward,
-    backend.Reorder, backend.SoftmaxForward, backend.SoftmaxBackward, backend.Sum,
+# Others lose NaN (clip, relu, max, ge), make NaN of infinity (gelu_erf), have larger errors (log,
+# mish), or fail when their code is generated (comparisons).
+ELTWISE_POST_OPS = (
+    "abs", "elu", "gelu_tanh", "hardswish", "linear", "logistic", "round", "sqrt", "square", "tanh",
 )  # fmt: skip
+BINARY_POST_OPS = ("add", "sub", "mul", "div")
 
-MOST_LOOPS = 12  # of oneDNN's copies
+
+def _post_op_refusal(op: Operation, post_op: PostOp) -> str | None:
+    """Why a step is refused, or None."""
+    allowed = POST_OPS.get(type(op), ())
+    if post_op.kind not in allowed:
+        return f"applies {', '.join(allowed) or 'no post-ops'} to {op.KIND}; got {post_op.kind}"
+    leaky = post_op.algorithm == "relu" and post_op.alpha != 0.0
+    if post_op.kind == "eltwise" and post_op.algorithm not in ELTWISE_POST_OPS and not leaky:
+        return f"has another {post_op.algorithm} of NaN, infinity or small numbers as a post-op"
+    if post_op.kind == "binary" and post_op.algorithm not in BINARY_POST_OPS:
+        return f"has another {post_op.algorithm} of NaN as a post-op"
+    weights = post_op.weights
+    if weights is not None and weights != weights.with_format(None):
+        return f"reads the weights of a prelu post-op in row-major order; got {weights}"
+    return None
+
+
+# -- operations ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """One row: the problems to which it applies, the kind and the reason of the refusal."""
+    """Problems of some operations that some of oneDNN's implementations compute otherwise.
 
-    applies: Callable[[Any, Attributes], bool]
-    kind: RefusalKind
+    implementations: a pattern of their names. applies: whether it is such a problem.
+    """
+
+    operations: Operations
     reason: str
+    applies: Rule = lambda _op, _attr: True
+    implementations: str = "*"
+    kind: RefusalKind = "algorithm"
 
 
-def _descs(op: Operation) -> list[MemoryDesc]:
-    return [desc for _, desc in op.tensors()]
+def _of(*algorithms: str) -> Rule:
+    """Whether the algorithm is one of these, also if it is computed from dst."""
+    return lambda op, _attr: op.algorithm.removesuffix("_dst") in algorithms
 
 
-def _copies_with_many_loops(op: Any, _attr: Attributes) -> bool:
-    copies = isinstance(op, backend.Reorder | backend.Sum)
-    return copies and any(d.ndims + len(d.inner_blocks) > MOST_LOOPS for d in _descs(op))
+def _between(sources: str, targets: str) -> Rule:
+    return lambda op, _attr: op.src.data_type in sources.split() and (
+        op.dst.data_type in targets.split()
+    )
 
+
+def _has_many_loops(op: Any, _attr: Attributes) -> bool:
+    return any(desc.ndims + len(desc.inner_blocks) > MOST_LOOPS for _, desc in op.tensors())
+
+
+def _has_odd_blocks(op: Any, _attr: Attributes) -> bool:
+    blocks = (size for _, desc in op.tensors() for _, size in desc.inner_blocks)
+    return any(size not in BLOCKS for size in blocks)
+
+
+def _has_several_formats(op: Any, _attr: Attributes) -> bool:
+    return len({desc.order_tag for _, desc in op.tensors() if not desc.is_any}) > 1
+
+
+def _has_no_terms(op: Any, _attr: Attributes) -> bool:
+    return bool(op.result.nelems) and not all(desc.nelems for _, desc in op.tensors())
+
+
+def _is_relu(op: Any, _attr: Attributes) -> bool:
+    return op.algorithm == "relu" and op.alpha == 0.0
+
+
+MOST_LOOPS = 12  # of oneDNN's copies
+BLOCKS = (2, 4, 8, 16, 32, 48, 64)
+
+ALL: Operations = (Operation,)
+FORWARD: Operations = (backend.EltwiseForward,)
+BACKWARD: Operations = (backend.EltwiseBackward,)
+SOFTMAX: Operations = (backend.SoftmaxForward,)
 
 DEVIATIONS = (
-    Deviation(
-        _copies_with_many_loops, "format",
-        f"writes past an array if a layout has more than {MOST_LOOPS} dims and blocks",
-    ),
+    Deviation(COPIES, f"writes past an array if a layout has more than {MOST_LOOPS} dims and blocks",
+              _has_many_loops, kind="format"),
+    Deviation(ALL, "is wrong or fails for layouts with other blocks than "
+              + ", ".join(map(str, BLOCKS)), _has_odd_blocks, kind="format"),
+    Deviation((*LAYERS, *GRADIENTS, backend.Reduction), "returns NaN for sums without terms",
+              _has_no_terms, kind="shape"),
+    Deviation(FORWARD, "loses NaN", _of("clip", "clip_v2")),
+    Deviation(FORWARD, "loses NaN, or makes NaN of infinity", _is_relu),
+    Deviation(FORWARD, "makes another number of NaN", _of("exp", "hardsigmoid"), "*jit*"),
+    Deviation(FORWARD, "makes NaN of infinity", _of("gelu_erf", "pow"), "*jit*"),
+    Deviation(FORWARD, "has large errors", _of("log", "mish", "soft_relu"), "*jit*"),
+    Deviation(FORWARD, "loses NaN", _of("logistic"), "ref*"),
+    Deviation(FORWARD, "loses small numbers", _of("swish"), "ref*"),
+    Deviation(BACKWARD, "loses NaN", _of("abs", "hardswish", "pow")),
+    Deviation(BACKWARD, "has large errors", _of("tanh", "logistic")),
+    Deviation(BACKWARD, "loses NaN or small numbers", _of("elu", "exp", "relu"), "*jit*"),
+    Deviation(BACKWARD, "loses NaN", _of("hardsigmoid", "soft_relu"), "ref*"),
+    Deviation((backend.Binary,), "loses NaN", _of("max", "min")),
+    Deviation((backend.Binary,), "takes NaN for the larger number", _of("ge", "gt"), "*jit*"),
+    Deviation((backend.Reduction,), "loses NaN",
+              _of("max", "min", "norm_lp_max", "norm_lp_power_p_max")),
+    Deviation((backend.PoolingForward,), "loses NaN, and infinity in a window of it", _of("max")),
+    Deviation(SOFTMAX, "loses NaN or small numbers", implementations="*jit*"),
+    Deviation((backend.SoftmaxBackward,), "loses NaN", _of("log"), "*jit*"),
+    Deviation((backend.SoftmaxBackward,), "reads and writes at wrong places if formats differ",
+              _has_several_formats, kind="format"),
+    Deviation((backend.LRNForward,), "overflows for large numbers", implementations="*jit*"),
+    Deviation((backend.PoolingBackward,), "rounds partial sums to bf16",
+              lambda op, _attr: op.data_type == "bf16", kind="type"),
+    Deviation((backend.Reorder,), "makes another integer of NaN and infinity",
+              _between("f32 bf16", "s32 s8 u8"), kind="type"),
+    Deviation((backend.Reorder,), "makes 0 of subnormal numbers", _between("f32 bf16", "bf16"),
+              kind="type"),
+    Deviation((backend.Reorder,), "loses the sign of 0", _between("f16", "f32 f16"), kind="type"),
+    Deviation((backend.Reorder,), "loses the sign of 0", _between("f32", "f16"), kind="type"),
 )  # fmt: skip
 
 
-def refusal(op: Operation, attr: Attributes) -> Refused | None:
-    """The first deviation that applies, as a refusal."""
-    allowed = POST_OPS.get(type(op), ())
+def refusal(op: Operation, attr: Attributes, impl_name: str = "") -> Refused | None:
+    """The first deviation that applies to all implementations, or to the named one."""
     for post_op in attr.post_ops:
-        if post_op.kind not in allowed:
-            takes = ", ".join(allowed) or "none"
-            return Refused(
-                "attribute", f"oneDNN's post-ops of {op.KIND} are {takes}; got {post_op.kind}"
-            )
+        text = _post_op_refusal(op, post_op)
+        if text is not None:
+            return Refused("attribute", f"oneDNN {text}")
     for row in DEVIATIONS:
-        if row.applies(op, attr):
+        if _concerns(row, impl_name) and isinstance(op, row.operations) and row.applies(op, attr):
             return Refused(row.kind, f"oneDNN {row.reason}")
     return None
+
+
+def _concerns(row: Deviation, impl_name: str) -> bool:
+    return row.implementations == "*" or fnmatch.fnmatchcase(impl_name, row.implementations)
 
 
 def is_deterministic(op: Operation) -> bool:

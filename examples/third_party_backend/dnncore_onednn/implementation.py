@@ -1,4 +1,4 @@
-"""The implementation of all operations: oneDNN's first choice for the problem."""
+"""The implementation of all operations."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ LAYOUTS, THREADS, STREAMS = Layouts(LIBRARY), Threads(LIBRARY), Streams(LIBRARY)
 
 
 class OneDnn(Implementation[Operation]):
-    """oneDNN's first implementation that takes the problem."""
+    """oneDNN's first implementation that computes the problem as dnncore does."""
 
     name = "onednn:any"
-    data_types = ("f32", "bf16", "f16")
+    data_types = ("f32", "bf16")
 
     def accept(
         self, op: Operation, attr: Attributes, engine: Any, hint: Any
@@ -48,8 +48,12 @@ class OneDnn(Implementation[Operation]):
         try:
             with THREADS.limited(count):
                 found = _description(op, attr, hint)
+                while (refused := refusal(op, attr, found.impl_name)) and found.advance():
+                    pass
         except OneDnnError as error:
             return Refused("algorithm", str(error))
+        if refused is not None:
+            return refused
         chosen = _with_formats(op, found)
         workspace = workspace_of(chosen, found, hint)
         if isinstance(workspace, Refused):
