@@ -20,8 +20,7 @@ from benchmarks.contestants.contestant import (
     values_of,
 )
 from benchmarks.contestants.libraries import NOT_A_NUMBER, between_reorders, contestant
-from benchmarks.contestants.onednn import Peer, PeerPrimitive
-from benchmarks.contestants.onednn_library import Unsupported
+from benchmarks.contestants.onednn import Peer, PeerPrimitive, Unsupported
 from benchmarks.contestants.onednn_packages import NEWEST, OPENMP, Package
 from benchmarks.measuring.sampling import Repeat, one_by_one
 from dnncore.problem import Problem

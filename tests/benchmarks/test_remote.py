@@ -127,10 +127,10 @@ PACKAGES = [
 
 def version(_size):
     """A contestant whose name is the version of the newest oneDNN."""
-    from benchmarks.contestants.onednn_library import Library
+    from benchmarks.contestants.onednn import load
 
     call = one_by_one(lambda: None)
-    yield Contestant(Library(NEWEST).version, call, dict, lambda _draw: None)
+    yield Contestant(load(NEWEST.library).version, call, dict, lambda _draw: None)
 
 
 @pytest.mark.peer
@@ -161,9 +161,9 @@ def test_the_newest_library_has_the_version_of_its_table(process, monkeypatch):
 
 @pytest.mark.peer
 def test_the_older_library_has_the_version_of_its_table():
-    from benchmarks.contestants.onednn_library import Library
+    from benchmarks.contestants.onednn import load
 
-    assert Library(OPENMP).version == OPENMP.library_version
+    assert load(OPENMP.library).version == OPENMP.library_version
 
 
 def test_packages_are_those_that_make_installs():

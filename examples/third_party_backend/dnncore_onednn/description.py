@@ -69,6 +69,13 @@ class Description:
         """Bytes of the argument `scratchpad`; 0 if the attributes leave it to the library."""
         return self.layouts.nbytes(self._md(SCRATCHPAD))
 
+    def built(self) -> Owned:
+        """Let oneDNN generate the code of the primitive. Raises `OneDnnError`.
+
+        Unless the user provides the scratchpad, only this Python thread may execute it.
+        """
+        return self.layouts.library.made("primitive_create", "primitive_destroy", self.pd)
+
     def advance(self) -> bool:
         """Go on to oneDNN's next implementation. False after the last one."""
         return not self.layouts.library.functions.dnnl_primitive_desc_next_impl(self.pd)

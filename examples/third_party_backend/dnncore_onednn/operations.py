@@ -67,6 +67,7 @@ ARGUMENTS = {
 }  # fmt: skip
 SCRATCHPAD = 80
 MULTIPLE_SRC = 1024  # + i: src{i} of a sum
+MOST_LOOPS = 12  # of oneDNN's copies. With more, oneDNN 3.2 writes past an array and aborts.
 POST_OP = 32768  # * (i + 1) + the enumerator of src1 or weights: the operand of step i
 
 
@@ -77,6 +78,7 @@ def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[A
     """
     if type(op) not in OPERATIONS:
         raise Unsupported(f"{op.KIND} is not in the table of oneDNN's operations")
+    _check_loops(op)
     stem, names = OPERATIONS[type(op)]
     known = {"engine": layouts.library.engine, "hint": hint}
     values = [
@@ -84,6 +86,16 @@ def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[A
         for name in names.split()
     ]
     return f"{stem}_primitive_desc_create", values
+
+
+def _check_loops(op: Operation) -> None:
+    """Raise `Unsupported` for copies with more dims and blocks than oneDNN has loops for."""
+    if not isinstance(op, backend.Reorder | backend.Sum):
+        return
+    for _, desc in op.tensors():
+        loops = desc.ndims + len(desc.inner_blocks)
+        if loops > MOST_LOOPS:
+            raise Unsupported(f"oneDNN copies with {MOST_LOOPS} loops; {desc} needs {loops}")
 
 
 def _parameter(layouts: Layouts, stem: str, op: Any, name: str) -> Any:

@@ -39,27 +39,25 @@ class Streams(threading.local):
 
 
 def _built(description: Description, threads: Threads, count: int) -> Owned:
-    """Let oneDNN generate the code of a primitive. Raises `OneDnnError`.
+    """Build a primitive in a thread of its own. Raises `OneDnnError`.
 
-    Each primitive has a thread of its own. After a failure, oneDNN's assembler reports the same
-    error for all further code of the thread.
+    After a failure, oneDNN's assembler reports the same error for all further code of a thread.
     """
-    made: list[Owned | OneDnnError] = []
+    found: list[Owned | OneDnnError] = []
 
     def build() -> None:
-        with threads.limited(count):
-            try:
-                names = "primitive_create", "primitive_destroy"
-                made.append(description.layouts.library.made(*names, description.pd))
-            except OneDnnError as error:
-                made.append(error)
+        try:
+            with threads.limited(count):
+                found.append(description.built())
+        except OneDnnError as error:
+            found.append(error)
 
     thread = threading.Thread(target=build, name="onednn build")
     thread.start()
     thread.join()
-    if isinstance(made[0], OneDnnError):
-        raise made[0]
-    return made[0]
+    if isinstance(found[0], OneDnnError):
+        raise found[0]
+    return found[0]
 
 
 class OneDnnPrimitive(Executable):
