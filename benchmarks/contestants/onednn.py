@@ -167,6 +167,6 @@ class PeerCall:
 
     def __call__(self, stream: object = None) -> None:
         """Execute on oneDNN's own stream. `stream` is ignored."""
-        if self._call(self._stream):
+        if self._call.execute(self._stream):
             version = self.primitive.peer.layouts.library.version
             raise OneDnnError(f"oneDNN {version}: {self.primitive.op.KIND} failed")

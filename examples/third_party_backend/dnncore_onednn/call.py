@@ -26,27 +26,24 @@ def new_stream(library: Library) -> Owned:
 
 
 class Call:
-    """A primitive with its arguments: `call(stream)` executes it and waits for its end.
+    """A primitive with its arguments. arguments: oneDNN's array of them."""
 
-    The result of the call is 0, or a status that shows a failure.
-    """
-
-    __slots__ = ("_array", "_count", "_execute", "_memories", "_primitive", "_wait")
+    __slots__ = ("_count", "_execute", "_handle", "_owned", "_wait", "arguments")
 
     def __init__(self, library: Library, primitive: Owned, rows: Sequence[Row]) -> None:
         self._execute = library.functions.dnnl_primitive_execute
         self._wait = library.functions.dnnl_stream_wait
-        self._primitive = primitive
-        self._count = len(rows)
-        self._array = (_ExecArg * len(rows))()
-        self._memories = [
+        self._handle, self._count = primitive.handle, len(rows)
+        self.arguments = (_ExecArg * len(rows))()
+        memories = [
             library.made("memory_create", "memory_destroy", md, library.engine, Handle(address))
             for _, md, address in rows
         ]
-        for pair, row, memory in zip(self._array, rows, self._memories, strict=True):
+        for pair, row, memory in zip(self.arguments, rows, memories, strict=True):
             pair.number, pair.memory = row[0], memory.handle
+        self._owned = [primitive, *memories]
 
-    def __call__(self, stream: Handle) -> int:
-        """Execute and wait."""
-        status: int = self._execute(self._primitive.handle, stream, self._count, self._array)
+    def execute(self, stream: Handle) -> int:
+        """Execute on a stream of oneDNN, and wait for the end. Returns the status, 0 for success."""
+        status: int = self._execute(self._handle, stream, self._count, self.arguments)
         return status or self._wait(stream)

@@ -46,14 +46,11 @@ class OneDnn(Implementation[Operation]):
             return refused
         count = THREADS.count(engine.num_threads)
         try:
-            with THREADS.limited(count):
-                found = _description(op, attr, hint)
-                while (refused := refusal(op, attr, found.impl_name)) and found.advance():
-                    pass
+            found = THREADS.call_with(count, _described, op, attr, hint)
         except OneDnnError as error:
             return Refused("algorithm", str(error))
-        if refused is not None:
-            return refused
+        if isinstance(found, Refused):
+            return found
         chosen = _with_formats(op, found)
         workspace = workspace_of(chosen, found, hint)
         if isinstance(workspace, Refused):
@@ -71,13 +68,19 @@ class OneDnn(Implementation[Operation]):
         )
 
 
-def _description(op: Operation, attr: Attributes, hint: Any) -> Description:
-    """oneDNN's description, with the forward operation of the hint."""
-    own = replace(
-        attr, scratchpad="user", deterministic=attr.deterministic and not is_deterministic(op)
-    )
+def _described(op: Operation, attr: Attributes, hint: Any) -> Description | Refused:
+    """oneDNN's description by its first implementation without a deviation.
+
+    The forward operation is that of the hint, if the user gave it.
+    """
+    asks = attr.deterministic and not is_deterministic(op)
+    own = replace(attr, scratchpad="user", deterministic=asks)
     forward = Description(LAYOUTS, hint.op, Attributes()) if hint and op.forward_op else None
-    return Description(LAYOUTS, op, own, forward)
+    found = Description(LAYOUTS, op, own, forward)
+    while (refused := refusal(op, attr, found.impl_name)) is not None:
+        if not found.advance():
+            return refused
+    return found
 
 
 def _with_formats(op: Operation, found: Description) -> Operation:

@@ -47,8 +47,7 @@ def _built(description: Description, threads: Threads, count: int) -> Owned:
 
     def build() -> None:
         try:
-            with threads.limited(count):
-                found.append(description.built())
+            found.append(threads.call_with(count, description.built))
         except OneDnnError as error:
             found.append(error)
 
@@ -101,18 +100,23 @@ class OneDnnPrimitive(Executable):
         ]
         if scratchpad is not None:
             rows.append((*self._scratchpad, scratchpad.ctypes.data))
-        call = Call(self.library, self.primitive, rows)
-        padding = [view for i in self._padded for view in padding_of(memories[i])]
-        return BoundCall(self, call, memories, scratchpad, padding)
+        return BoundCall(self, rows, memories, scratchpad)
+
+    def padding(self, memories: Sequence[Memory]) -> list[np.ndarray[Any, Any]]:
+        """Views of the padding that must be overwritten after an execution."""
+        return [view for i in self._padded for view in padding_of(memories[i])]
 
     def for_one_thread(self) -> OneDnnPrimitive:
         """The same primitive, made again for one thread, which a forked process can execute.
 
-        Raises `ExecutionError` if oneDNN needs other memories for one thread.
+        Raises `ExecutionError` if oneDNN needs other memories for one thread, or cannot compute in
+        a forked process.
         """
         if self._for_one_thread is None:
-            with self.threads.limited(1):
-                new = self.description.again(self.op)
+            reason = self.threads.refusal(self.count)
+            if reason is not None:
+                raise ExecutionError(f"{self.op.KIND}: oneDNN {self.library.version}: {reason}")
+            new = self.threads.call_with(1, self.description.again, self.op)
             old = self.description
             if new.descs != old.descs or new.scratchpad_bytes > old.scratchpad_bytes:
                 raise ExecutionError(
@@ -126,41 +130,39 @@ class OneDnnPrimitive(Executable):
         return self._for_one_thread
 
 
-class BoundCall:
+class BoundCall(Call):
     """A primitive with its arguments. A call executes it in the calling thread, to the end."""
 
     __slots__ = (
-        "_arguments", "_call", "_count", "_padding", "_present", "_primitive", "_streams",
+        "_memories", "_padding", "_present", "_primitive", "_scratchpad", "_streams", "_thread_count",
         "_threads",
     )  # fmt: skip
 
     def __init__(
         self,
         primitive: OneDnnPrimitive,
-        call: Call,
+        rows: Sequence[Row],
         memories: Sequence[Memory],
         scratchpad: Buffer | None,
-        padding: Sequence[np.ndarray[Any, Any]],
     ) -> None:
-        self._padding = padding
-        self._primitive, self._call = primitive, call
-        self._arguments = memories, scratchpad
-        self._threads, self._count = primitive.threads, primitive.count
-        self._present = primitive.threads.present
-        self._streams = primitive.streams
+        super().__init__(primitive.library, primitive.primitive, rows)
+        self._primitive, self._memories, self._scratchpad = primitive, memories, scratchpad
+        self._padding = primitive.padding(memories)
+        self._threads, self._thread_count = primitive.threads, primitive.count
+        self._present, self._streams = primitive.threads.present, primitive.streams
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         """Execute. The event that is returned has ended."""
         for event in wait_for:
             event.wait()
-        if self._threads.is_forked and self._count > 1:
-            return self._primitive.for_one_thread().bind(*self._arguments)(stream)
+        if self._threads.is_forked and self._thread_count > 1:
+            primitive = self._primitive.for_one_thread()
+            return primitive.bind(self._memories, self._scratchpad)(stream)
         start = time.perf_counter() if stream.profiling else 0.0
-        if self._present() == self._count:
-            status = self._call(self._streams.own)
+        if self._present() == self._thread_count:
+            status = self.execute(self._streams.own)
         else:
-            with self._threads.limited(self._count):
-                status = self._call(self._streams.own)
+            status = self._threads.call_with(self._thread_count, self.execute, self._streams.own)
         if status:
             name = self._primitive.library.status(status)
             raise ExecutionError(f"{self._primitive.op.KIND}: oneDNN failed: {name}")

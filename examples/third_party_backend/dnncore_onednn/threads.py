@@ -9,15 +9,17 @@ there OpenMP gets one thread, and the other runtimes are refused.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from dnncore.backend import available_processors
 from dnncore_onednn.library import Library
 
 __all__ = ["Threads"]
+
+T = TypeVar("T")
 
 OPENMP, SEQUENTIAL = "OpenMP", "sequential"
 
@@ -62,15 +64,13 @@ class Threads:
             return f"its runtime, {runtime}, uses {self._most} threads; got num_threads {wanted}"
         return None
 
-    @contextlib.contextmanager
-    def limited(self, count: int) -> Iterator[None]:
-        """Give the calling thread a number in a `with` block."""
+    def call_with(self, count: int, function: Callable[..., T], *arguments: Any) -> T:
+        """Return `function(*arguments)`. In the call, the calling thread has this number."""
         before = self.present()
         if before == count:
-            yield
-            return
+            return function(*arguments)
         self._set(count)
         try:
-            yield
+            return function(*arguments)
         finally:
             self._set(before)
