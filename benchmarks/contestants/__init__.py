@@ -1,7 +1,7 @@
 """The contestants: implementations of dnncore and of its peers, which are other libraries.
 
-`contestant.py` has their common interface. Each `by_*.py` has one library. `onednn.py` has oneDNN's,
-through the modules of `examples/third_party_backend`.
+`contestant.py` has their common interface. Each `by_*.py` has one library. `onednn.py` gives oneDNN
+dnncore's interface, through the modules of `examples/third_party_backend`.
 """
 
 import sys

@@ -1,13 +1,12 @@
 """The kit where a stranger has it: installed from the wheel, run in an empty folder."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-from outside import ROOT, environment, run, wheel
+from outside import ROOT, installed, run
 
-EXAMPLES = {"minimal_backend": "toy", "opencl_kernel": "kernel", "remote_backend": "remote"}
+EXAMPLES = ("minimal_backend", "opencl_kernel", "remote_backend")
 OPTIONS = ("--strict-markers", "-p", "no:cacheprovider")
 
 
@@ -15,10 +14,7 @@ OPTIONS = ("--strict-markers", "-p", "no:cacheprovider")
 def outside(tmp_path_factory):
     """Run Python with the wheels of dnncore and the examples, in a folder with nothing of ours."""
     folder = tmp_path_factory.mktemp("outside")
-    for example, name in EXAMPLES.items():
-        shutil.copytree(ROOT / "examples" / example, folder / name)
-    wheels = [wheel(source, folder) for source in (ROOT, *map(folder.joinpath, EXAMPLES.values()))]
-    python = environment(folder / "env", *wheels)
+    python = installed(folder, *(ROOT / "examples" / name for name in EXAMPLES))
     (folder / "empty").mkdir()
 
     def run_python(*arguments):

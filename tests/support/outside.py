@@ -1,25 +1,41 @@
-"""Environments of strangers: dnncore from its wheel, and folders with nothing of this checkout."""
+"""Environments of strangers: wheels alone, and folders with nothing of this checkout.
+
+    python tests/support/outside.py examples/third_party_backend PYTEST-OPTION...
+
+runs pytest in an empty folder, in an environment with the wheels of dnncore and of the given
+distribution, each built from a copy. What they depend on is taken from the present environment, so
+that no network is needed. Behind a .pth file, an editable dnncore is not found.
+"""
+
+from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*command, status=0, **options):
+def clean_environment() -> dict[str, str]:
+    """The variables of the process without this checkout's settings."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
+
+
+def run(*command: str | Path, status: int = 0, **options: Any) -> str:
     """Run a command that sees nothing of this checkout's settings; returns its stdout."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=clean, **options
+        command, capture_output=True, text=True, check=False, env=clean_environment(), **options
     )
     assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
-def wheel(source, folder):
+def wheel(source: Path, folder: Path) -> Path:
     """Build the wheel of a project into a folder; returns its path."""
     build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source)
     before = set(folder.glob("*.whl"))
@@ -28,12 +44,8 @@ def wheel(source, folder):
     return built
 
 
-def environment(folder, *wheels):
-    """Make a virtual environment that holds these wheels; returns its Python.
-
-    What they depend on is taken from here, so that no network is needed; behind a .pth file, an
-    editable dnncore is not found.
-    """
+def environment(folder: Path, *wheels: Path) -> Path:
+    """Make a virtual environment that holds these wheels; returns its Python."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / Path(sys.executable).relative_to(sys.prefix)
     pip = ("-m", "pip", "--python", python, "install", "--no-deps", "--no-index")
@@ -41,3 +53,29 @@ def environment(folder, *wheels):
     site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     (Path(site) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
+
+
+def installed(folder: Path, *distributions: Path) -> Path:
+    """The Python of a new environment in `folder` with dnncore and these distributions."""
+    wheels = [wheel(ROOT, folder)]
+    for source in distributions:
+        copy = folder / source.name
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        wheels.append(wheel(copy, folder))
+    return environment(folder / "env", *wheels)
+
+
+def main(distribution: str, *options: str) -> int:
+    """Run pytest outside; returns its status."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        python = installed(folder, Path(distribution).resolve())
+        (folder / "empty").mkdir()
+        command = [python, "-m", "pytest", *options]
+        return subprocess.run(
+            command, check=False, cwd=folder / "empty", env=clean_environment()
+        ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

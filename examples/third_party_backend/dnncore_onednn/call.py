@@ -44,6 +44,6 @@ class Call:
         self._owned = [primitive, *memories]
 
     def execute(self, stream: Handle) -> int:
-        """Execute on a stream of oneDNN, and wait for the end. Returns the status, 0 for success."""
+        """Execute on a stream of oneDNN and wait. Returns the status, which is 0 for success."""
         status: int = self._execute(self._handle, stream, self._count, self.arguments)
         return status or self._wait(stream)

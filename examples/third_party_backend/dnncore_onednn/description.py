@@ -107,5 +107,3 @@ class Description:
     def _md(self, number: int) -> Any:
         query = self.layouts.library.functions.dnnl_primitive_desc_query_md
         return query(self.pd, EXEC_ARG, number)
-
-

@@ -62,8 +62,10 @@ def _post_op_refusal(op: Operation, post_op: PostOp) -> str | None:
     if post_op.kind == "binary" and post_op.algorithm not in BINARY_POST_OPS:
         return f"has another {post_op.algorithm} of NaN as a post-op"
     weights = post_op.weights
-    if weights is not None and weights != weights.with_format(None):
-        return f"reads the weights of a prelu post-op in row-major order; got {weights}"
+    if weights is not None and (
+        weights != weights.with_format(None) or weights.nelems != weights.dims[1]
+    ):
+        return f"takes one weight per channel in a prelu post-op; got {weights}"
     return None
 
 
@@ -90,8 +92,8 @@ def _of(*algorithms: str) -> Rule:
 
 
 def _between(sources: str, targets: str) -> Rule:
-    return lambda op, _attr: op.src.data_type in sources.split() and (
-        op.dst.data_type in targets.split()
+    return lambda op, _attr: (
+        op.src.data_type in sources.split() and (op.dst.data_type in targets.split())
     )
 
 
@@ -108,6 +110,15 @@ def _has_no_terms(op: Any, _attr: Attributes) -> bool:
     return bool(op.result.nelems) and not all(desc.nelems for _, desc in op.tensors())
 
 
+def _has_bias_with_gaps(op: Any, _attr: Attributes) -> bool:
+    return op.bias is not None and not op.bias.is_dense
+
+
+def _is_finished(op: Any, attr: Attributes) -> bool:
+    """Whether a kernel adds a bias or applies post-ops after the product."""
+    return op.bias is not None or bool(attr.post_ops)
+
+
 def _is_bf16(op: Any, _attr: Attributes) -> bool:
     return bool(op.data_type == "bf16")
 
@@ -120,6 +131,7 @@ FROM_DST = "_use_dst_for_bwd"
 BLOCKS = (2, 4, 8, 16, 32, 48, 64)
 
 ALL: Operations = (Operation,)
+CONVOLUTION: Operations = (backend.ConvolutionForward, *GRADIENTS[:2])
 FORWARD: Operations = (backend.EltwiseForward,)
 BACKWARD: Operations = (backend.EltwiseBackward,)
 SOFTMAX: Operations = (backend.SoftmaxForward,)
@@ -129,6 +141,10 @@ DEVIATIONS = (
               + ", ".join(map(str, BLOCKS)), _has_odd_blocks, kind="format"),
     Deviation((*LAYERS, *GRADIENTS, backend.Reduction), "returns NaN for sums without terms",
               _has_no_terms, kind="shape"),
+    Deviation(LAYERS, "ignores the stride of bias", _has_bias_with_gaps, kind="format"),
+    Deviation((backend.ConvolutionForward,), "crashes if dst begins at an odd address",
+              _is_finished, "*gemm*"),
+    Deviation(CONVOLUTION, "makes NaN of numbers beside NaN or infinity", _is_bf16, kind="type"),
     Deviation(FORWARD, "loses NaN", _of("clip", "clip_v2")),
     Deviation(FORWARD, "loses NaN, or makes NaN of infinity", _is_relu),
     Deviation(FORWARD, "makes another number of NaN", _of("exp", "hardsigmoid"), "*jit*"),

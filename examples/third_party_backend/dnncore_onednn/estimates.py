@@ -7,11 +7,27 @@ from dnncore.backend import Operation
 
 __all__ = ["efficiency"]
 
-# The efficiency of optimised code on an AMD EPYC with AVX-512 and two threads, from the problems of
-# docs/benchmarks.md.
-EFFICIENCY: dict[type[Operation], float] = {}
-OTHERS = 0.5
-PLAIN = 0.01  # of oneDNN's plain loops, whose names begin with `ref` or `simple`
+# Medians of oneDNN 3.2 on the problems of docs/benchmarks.md, on an AMD EPYC with AVX-512 and two
+# threads. Those above 1 are of tensors that stay in a cache.
+EFFICIENCY: dict[type[Operation], float] = {
+    backend.Binary: 1.5,
+    backend.ConvolutionForward: 0.95,
+    backend.ConvolutionBackwardData: 0.9,
+    backend.ConvolutionBackwardWeights: 0.8,
+    backend.EltwiseForward: 0.9,
+    backend.EltwiseBackward: 0.7,
+    backend.InnerProductForward: 0.8,
+    backend.InnerProductBackwardData: 0.8,
+    backend.InnerProductBackwardWeights: 0.65,
+    backend.MatMul: 0.95,
+    backend.PoolingForward: 1.3,
+    backend.PoolingBackward: 1.1,
+    backend.Reduction: 1.2,
+    backend.Reorder: 1.0,
+    backend.SoftmaxBackward: 1.6,
+}
+OTHERS = 0.4
+PLAIN = 0.01  # of plain loops, whose names begin with `ref` or `simple`
 
 
 def efficiency(op: Operation, impl_name: str) -> float:

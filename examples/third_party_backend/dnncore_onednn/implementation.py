@@ -18,6 +18,7 @@ from dnncore_onednn.deviations import is_deterministic, refusal
 from dnncore_onednn.estimates import efficiency
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import OneDnnError, default
+from dnncore_onednn.operations import PRODUCTS
 from dnncore_onednn.primitive import OneDnnPrimitive, Streams
 from dnncore_onednn.threads import Threads
 from dnncore_onednn.workspaces import workspace_of
@@ -34,9 +35,7 @@ class OneDnn(Implementation[Operation]):
     name = "onednn:any"
     data_types = ("f32", "bf16")
 
-    def accept(
-        self, op: Operation, attr: Attributes, engine: Any, hint: Any
-    ) -> Accepted | Refused:
+    def accept(self, op: Operation, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Let oneDNN describe the problem. This takes about 0.1 ms and compiles nothing."""
         reason = THREADS.refusal(engine.num_threads)
         if reason is not None:
@@ -71,14 +70,15 @@ class OneDnn(Implementation[Operation]):
 def _described(op: Operation, attr: Attributes, hint: Any) -> Description | Refused:
     """oneDNN's description by its first implementation without a deviation.
 
-    The forward operation is that of the hint, if the user gave it.
+    The forward operation is that of the hint, if the user gave it. For products, only oneDNN's
+    first choice counts, because its plain loops take about a thousand times as long.
     """
     asks = attr.deterministic and not is_deterministic(op)
     own = replace(attr, scratchpad="user", deterministic=asks)
     forward = Description(LAYOUTS, hint.op, Attributes()) if hint and op.forward_op else None
     found = Description(LAYOUTS, op, own, forward)
     while (refused := refusal(op, attr, found.impl_name)) is not None:
-        if not found.advance():
+        if isinstance(op, PRODUCTS) or not found.advance():
             return refused
     return found
 

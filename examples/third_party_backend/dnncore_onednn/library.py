@@ -125,7 +125,9 @@ def load(path: Path) -> Library:
     try:
         library = Library(path)
     except (OSError, AttributeError, OneDnnError) as error:
-        raise EngineUnavailable(f"onednn: {path} must be oneDNN 3: {error}; set {VARIABLE}") from None
+        raise EngineUnavailable(
+            f"onednn: {path} must be oneDNN 3: {error}; set {VARIABLE}"
+        ) from None
     if not library.version.startswith("3."):
         raise EngineUnavailable(f"onednn: {path} must be oneDNN 3; got {library.version}")
     return library
@@ -145,6 +147,7 @@ def _packaged() -> Path:
     found = [file for file in files if file.name == "libdnnl.so"]
     if not found:
         raise EngineUnavailable(
-            f"onednn needs the library libdnnl: pip install {PACKAGE}, or set {VARIABLE} to its path"
+            f"onednn needs the library libdnnl: pip install {PACKAGE}, or set {VARIABLE} to the"
+            " path of another one"
         )
     return Path(str(found[0].locate())).resolve()

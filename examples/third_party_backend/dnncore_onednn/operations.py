@@ -11,7 +11,7 @@ from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import Dims, Handle, Owned, Unsupported
 
-__all__ = ["SCRATCHPAD", "argument_numbers", "attributes", "creation"]
+__all__ = ["PRODUCTS", "SCRATCHPAD", "argument_numbers", "attributes", "creation"]
 
 # Operation -> (x in dnnl_x_primitive_desc_create, its parameters between the new descriptor and the
 # attributes). Parameters are fields of the operation, `engine`, `hint` and `count` of srcs.
@@ -56,6 +56,15 @@ OPERATIONS: dict[type[Operation], tuple[str, str]] = {
     backend.Sum: ("sum", "engine dst count scales srcs"),
 }
 # fmt: on
+PRODUCTS = (
+    backend.ConvolutionForward,
+    backend.ConvolutionBackwardData,
+    backend.ConvolutionBackwardWeights,
+    backend.InnerProductForward,
+    backend.InnerProductBackwardData,
+    backend.InnerProductBackwardWeights,
+    backend.MatMul,
+)  # fmt: skip
 INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64}  # other numbers are floats
 FPMATH = {"ieee": "strict"}  # dnncore's name -> oneDNN's, if they differ
 

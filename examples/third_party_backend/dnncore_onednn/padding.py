@@ -10,18 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from dnncore import backend
 from dnncore.backend import Memory, MemoryDesc, Operation
+from dnncore_onednn.operations import PRODUCTS
 
 __all__ = ["needs_zeros", "padding_of"]
 
 Index = tuple[int | slice, ...]
-
-PRODUCTS = (
-    backend.ConvolutionForward, backend.ConvolutionBackwardData, backend.ConvolutionBackwardWeights,
-    backend.InnerProductForward, backend.InnerProductBackwardData,
-    backend.InnerProductBackwardWeights, backend.MatMul,
-)  # fmt: skip
 
 
 def needs_zeros(op: Operation, argument: Any, desc: MemoryDesc) -> bool:
@@ -35,11 +29,7 @@ def padding_of(memory: Memory) -> list[np.ndarray[Any, Any]]:
     if not desc.has_padding:
         return []
     physical = desc.view(memory.buffer)
-    return [
-        physical[place]
-        for dim in range(desc.ndims)
-        for place in _places(desc, dim)
-    ]
+    return [physical[place] for dim in range(desc.ndims) for place in _places(desc, dim)]
 
 
 def _places(desc: MemoryDesc, dim: int) -> list[Index]:

@@ -98,7 +98,7 @@ class OneDnnPrimitive(Executable):
             for row, memory in zip(self._rows, memories, strict=True)
             if row is not None
         ]
-        if scratchpad is not None:
+        if scratchpad is not None and self._scratchpad[1] is not None:
             rows.append((*self._scratchpad, scratchpad.ctypes.data))
         return BoundCall(self, rows, memories, scratchpad)
 
@@ -117,8 +117,7 @@ class OneDnnPrimitive(Executable):
             if reason is not None:
                 raise ExecutionError(f"{self.op.KIND}: oneDNN {self.library.version}: {reason}")
             new = self.threads.call_with(1, self.description.again, self.op)
-            old = self.description
-            if new.descs != old.descs or new.scratchpad_bytes > old.scratchpad_bytes:
+            if new.descs != self.description.descs:
                 raise ExecutionError(
                     f"{self.op.KIND}: oneDNN must compute with one thread in a forked process, but"
                     f" this primitive is for {self.count}; call dnncore.set_num_threads(1) and make"
@@ -134,8 +133,8 @@ class BoundCall(Call):
     """A primitive with its arguments. A call executes it in the calling thread, to the end."""
 
     __slots__ = (
-        "_memories", "_padding", "_present", "_primitive", "_scratchpad", "_streams", "_thread_count",
-        "_threads",
+        "_arguments", "_padding", "_present", "_primitive", "_streams",
+        "_thread_count", "_threads",
     )  # fmt: skip
 
     def __init__(
@@ -146,7 +145,7 @@ class BoundCall(Call):
         scratchpad: Buffer | None,
     ) -> None:
         super().__init__(primitive.library, primitive.primitive, rows)
-        self._primitive, self._memories, self._scratchpad = primitive, memories, scratchpad
+        self._primitive, self._arguments = primitive, (memories, scratchpad)
         self._padding = primitive.padding(memories)
         self._threads, self._thread_count = primitive.threads, primitive.count
         self._present, self._streams = primitive.threads.present, primitive.streams
@@ -157,7 +156,8 @@ class BoundCall(Call):
             event.wait()
         if self._threads.is_forked and self._thread_count > 1:
             primitive = self._primitive.for_one_thread()
-            return primitive.bind(self._memories, self._scratchpad)(stream)
+            scratchpad = np.empty(primitive.description.scratchpad_bytes, np.uint8)
+            return primitive.bind(self._arguments[0], scratchpad)(stream)
         start = time.perf_counter() if stream.profiling else 0.0
         if self._present() == self._thread_count:
             status = self.execute(self._streams.own)

@@ -15,9 +15,7 @@ from dnncore_onednn.description import Description
 __all__ = ["workspace_of"]
 
 
-def workspace_of(
-    op: Operation, description: Description, hint: Any
-) -> MemoryDesc | Refused | None:
+def workspace_of(op: Operation, description: Description, hint: Any) -> MemoryDesc | Refused | None:
     """The workspace that the operation writes, or reads from the hint's primitive.
 
     hint: the primitive descriptor of the forward operation, if the user gave it. A refusal if
