@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import dnncore_onednn
 
@@ -46,7 +47,7 @@ def sides(text: str) -> tuple[Callable[[], object], Callable[[], object]]:
     stream = engine.stream()
     bound = primitive.bind(**memories)
     bound(stream)
-    executable = primitive.executable
+    executable: Any = primitive.executable
     functions, own = executable.library.functions, new_stream(executable.library)
     bare = executable.bind(list(memories.values()), stream.scratchpad)
     execute, wait = functions.dnnl_primitive_execute, functions.dnnl_stream_wait

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dnncore import backend
 
-OPERATIONS = (
+OPERATIONS: tuple[type[backend.Operation], ...] = (
     backend.Binary,
     backend.ConvolutionForward,
     backend.ConvolutionBackwardData,

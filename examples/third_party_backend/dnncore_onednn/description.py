@@ -36,9 +36,9 @@ class Description:
         if hint is None and op.forward_op is not None:
             plain = replace(attr, post_ops=(), deterministic=False)
             hint = Description(layouts, op.forward_op, plain)
-        self.hint = hint
+        self.hint: Description | None = hint
         function, parameters = creation(layouts, op, hint and hint.pd)
-        self.pd = layouts.library.made(
+        self.pd: Owned = layouts.library.made(
             function, "primitive_desc_destroy", *parameters, attributes(layouts, attr)
         )
         self.numbers = {**dict(argument_numbers(op, attr)), "scratchpad": SCRATCHPAD}

@@ -124,7 +124,7 @@ def _is_bf16(op: Any, _attr: Attributes) -> bool:
 
 
 def _is_relu(op: Any, _attr: Attributes) -> bool:
-    return op.algorithm == "relu" and op.alpha == 0.0
+    return bool(op.algorithm == "relu" and op.alpha == 0.0)
 
 
 FROM_DST = "_use_dst_for_bwd"

@@ -87,10 +87,10 @@ def _with_formats(op: Operation, found: Description) -> Operation:
     """The operation with the formats and the algorithm that oneDNN chose."""
     opened = [row.name for row, desc in op.tensors() if desc.is_any]
     descs = found.descs
-    chosen: Any = op.with_descs(**{name: descs[name] for name in opened})
+    changes: dict[str, Any] = {name: descs[name] for name in opened}
     if getattr(op, "algorithm", "") == "auto":
-        chosen = chosen.with_descs(algorithm=found.algorithm)
-    return chosen
+        changes["algorithm"] = found.algorithm
+    return op.with_descs(**changes)
 
 
 TABLE = (OneDnn(),)

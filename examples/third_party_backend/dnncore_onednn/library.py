@@ -126,7 +126,7 @@ def load(path: Path) -> Library:
         library = Library(path)
     except (OSError, AttributeError, OneDnnError) as error:
         raise EngineUnavailable(
-            f"onednn: {path} must be oneDNN 3: {error}; set {VARIABLE}"
+            f"onednn: {path} must be oneDNN 3: {error}; set {VARIABLE} to its path"
         ) from None
     if not library.version.startswith("3."):
         raise EngineUnavailable(f"onednn: {path} must be oneDNN 3; got {library.version}")

@@ -42,7 +42,8 @@ def _places(desc: MemoryDesc, dim: int) -> list[Index]:
         return []
     axes = [desc.ndims + i for i, (own, _) in enumerate(desc.inner_blocks) if own == dim]
     sizes = [size for own, size in desc.inner_blocks if own == dim]
-    digits, rest = [], desc.dims[dim] - 1
+    digits: list[int] = []
+    rest = desc.dims[dim] - 1
     for size in reversed(sizes):
         rest, digit = divmod(rest, size)
         digits.insert(0, digit)

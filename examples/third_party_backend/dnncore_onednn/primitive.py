@@ -98,8 +98,9 @@ class OneDnnPrimitive(Executable):
             for row, memory in zip(self._rows, memories, strict=True)
             if row is not None
         ]
-        if scratchpad is not None and self._scratchpad[1] is not None:
-            rows.append((*self._scratchpad, scratchpad.ctypes.data))
+        number, md = self._scratchpad
+        if scratchpad is not None and md is not None:
+            rows.append((number, md, scratchpad.ctypes.data))
         return BoundCall(self, rows, memories, scratchpad)
 
     def padding(self, memories: Sequence[Memory]) -> list[np.ndarray[Any, Any]]:
