@@ -27,7 +27,8 @@ def outside(tmp_path_factory):
 
 def test_the_minimal_backend_passes(outside):
     suite = ("--pyargs", "dnncore.testing.suite", "--dnncore-backend=toy", "--dnncore-size=tiny")
-    output = outside("-m", "pytest", *OPTIONS, *suite, "--dnncore-claims=../minimal_backend/claims.txt")
+    claims = "--dnncore-claims=../minimal_backend/claims.txt"
+    output = outside("-m", "pytest", *OPTIONS, *suite, claims)
     assert re.search(r"^backend toy 0.1.0: ", output, re.M)
     assert re.search(r"^engine toy:0: ", output, re.M)
     assert re.search(r"^eltwise +f32 +forward training +[1-9]\d*", output, re.M)
