@@ -4,7 +4,8 @@ PYTHON ?= python3
 EXTRAS ?= all,dev
 BIN := .venv/bin
 
-.PHONY: demo test test-peers conformance conformance-full conformance-report coverage check soak \
+.PHONY: demo test test-peers conformance conformance-third-party conformance-full \
+	conformance-report coverage check soak \
 	mutants conditions bench bench-full bench-opencl overheads
 
 demo: .venv/installed-all
@@ -87,10 +88,20 @@ $(AT_END) exit $$failed
 endef
 
 conformance: EXTENT = $(SAMPLE)
-conformance: AT_END = $(SCENARIOS) || failed=1; $(SOAK) || failed=1;
-conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
+conformance: AT_END = $(THIRD_PARTY) || failed=1; $(SCENARIOS) || failed=1; $(SOAK) || failed=1;
+conformance: .venv/installed-all,dev,peers .venv/oclgrind
 	@echo 'make conformance SEED=$(SEED) runs the same sample again'
 	$(RUN_KIT)
+
+# The kit on oneDNN's backend, as a stranger has it: installed from wheels, in an empty folder. GNU
+# OpenMP's threads would use up the processors while they wait (OMP_WAIT_POLICY).
+THIRD_PARTY = OMP_WAIT_POLICY=passive $(BIN)/python tests/support/outside.py \
+	examples/third_party_backend --numprocesses logical --maxprocesses 2 --dist load \
+	--maxschedchunk 1 -p no:cacheprovider -rfE --pyargs dnncore.testing.suite $(SMOKE) \
+	--dnncore-seed=$(SEED) --dnncore-budget=120 --dnncore-floor=60 --dnncore-backend=onednn
+
+conformance-third-party: .venv/installed-all,dev,peers
+	$(THIRD_PARTY)
 
 conformance-full: EXTENT = $(ALL)
 conformance-full: AT_END = $(REPORT_LEDGER) || failed=1;

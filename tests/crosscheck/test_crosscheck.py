@@ -575,8 +575,8 @@ def pooled(cpu, impl):
     op = dnn.PoolingForward("forward_training", "max", src=src, dst=dst, **window)
     forward = dnn.PrimitiveDesc(op, cpu, impl=impl)
     workspace = launched(forward.primitive())["workspace"]
-    op = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
-    backward = dnn.PrimitiveDesc(op, cpu, impl=impl, hint=forward).primitive()
+    gradient = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
+    backward = dnn.PrimitiveDesc(gradient, cpu, impl=impl, hint=forward).primitive()
     launched(backward, workspace=workspace)
     return lambda: launched(backward, workspace=workspace)
 
