@@ -57,7 +57,7 @@ KERNEL = ("--pyargs", "dnncore.testing.suite", "--dnncore-backend=small_matmul")
 
 
 def test_a_kernel_for_the_engines_of_another_backend_passes(outside):
-    claims = ("--dnncore-size=claims", "--dnncore-claims=../kernel/claims.txt")
+    claims = ("--dnncore-size=claims", "--dnncore-claims=../opencl_kernel/claims.txt")
     output = outside("-m", "pytest", *OPTIONS, *KERNEL, *claims, "--dnncore-engine=pocl")
     assert re.search(r"^claims: [1-9]\d+ kept, 0 lost", output, re.M)
     smoke = ("--dnncore-size=smoke", "--dnncore-match= --matmul", "--dnncore-engine=pocl")
@@ -69,6 +69,6 @@ def test_the_kernel_is_selected_and_its_times_can_be_measured_and_tuned(outside)
     problem = ("--matmul", "20000x4x4:20000x4x4")
     output = outside("-m", "dnncore", "impls", "--engines=pocl", *problem)
     assert re.search(r"^ +1 +small_matmul:direct", output, re.M)
-    measure = ("../kernel/measure.py", "--engine=pocl", "--count=50")
+    measure = ("../opencl_kernel/measure.py", "--engine=pocl", "--count=50")
     assert re.search(r"^ +8x8:8x8 +opencl +\d+ +small_matmul +\d+", outside(*measure), re.M)
     assert re.search(r"^wrote .*kernel/dnncore_small_matmul/tuning/", outside(*measure, "--tune"))
