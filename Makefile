@@ -30,7 +30,7 @@ test-peers: .venv/installed-all,dev,peers
 
 # The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
 # for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others a
-# smaller size. `make conformance` runs a sample in about 19 minutes, then scenarios for a minute and
+# smaller size. `make conformance` runs a sample in about 20 minutes, then scenarios for a minute and
 # `make soak`. `make conformance SEED=N` runs the sample of a seed. The default seed is the commit, so
 # each commit has its own sample.
 # `make conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. If it is stopped, the
@@ -71,12 +71,12 @@ failed=0; trap 'exit 130' INT TERM; \
 for isa in $(ISAS); do \
 	case $$isa in \
 		$(firstword $(ISAS))) optimize=; \
-			set -- $(FULL) $(call CLAIMS,cpu_numba) $(call EXTENT,cpu_numba,220,65,4500) ;; \
+			set -- $(FULL) $(call CLAIMS,cpu_numba) $(call EXTENT,cpu_numba,240,65,4500) ;; \
 		*) optimize=1; set -- $(SMOKE) $(call EXTENT,cpu_numba_$$isa,60,35,300) ;; esac; \
 	PYTHONOPTIMIZE=$$optimize DNNCORE_MAX_CPU_ISA=$$isa \
 	DNNCORE_SKIP_IMPL=$$(printf '*:%s\n' $(ISAS) | grep -v ":$$isa$$" | paste -sd, -) \
 	$(KIT) "$$@" --dnncore-backend=cpu_numba || failed=1; done; \
-DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) $(call CLAIMS,opencl) $(call EXTENT,opencl,400,100,4500) \
+DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) $(call CLAIMS,opencl) $(call EXTENT,opencl,440,100,4500) \
 	--dnncore-backend=opencl --dnncore-engine=pocl || failed=1; \
 PYTHONOPTIMIZE=1 $(BIN)/python tests/support/opencl_runtimes.py $(KIT) $(SMOKE) \
 	$(call EXTENT,intel,80,55,300) --dnncore-backend=opencl --dnncore-engine=intel || failed=1; \

@@ -135,8 +135,15 @@ def propose(path: str | Path, entries: Sequence[Mapping[str, Any]]) -> list[str]
     """Add the levels that entries of a run have reached to a file, which need not exist.
 
     No claim is removed and no level is lowered. Returns a summary, and a line for each claim that
-    the run has not reached.
+    the run has not reached. Raises `DescriptorError` unless all entries are of one backend and have
+    names of engines.
     """
+    backends = {row["target"].partition("@")[0] for row in entries}
+    if len(backends) != 1 or not all(row["claim_engine"] for row in entries):
+        raise DescriptorError(
+            f"{path}: expected results of one backend on engines that --dnncore-engine names; got"
+            f" those of {', '.join(sorted(backends)) or 'none'}"
+        )
     is_new = not Path(path).exists()
     claims = {} if is_new else {claim.key: claim for claim in read_claims(path)}
     added = raised = 0
@@ -196,22 +203,18 @@ def main() -> int:
     return 0
 
 
-def _saved(path: str) -> list[dict[str, Any]]:
-    """Return the entries of a saved run. Raises `DescriptorError` if they do not suit."""
+def _saved(path: str) -> list[dict[str, str]]:
+    """Return what `propose` needs of a saved run. Raises `DescriptorError` for other files."""
     try:
-        rows: list[dict[str, Any]] = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
-        names = {row["claim_engine"] for row in rows if row["level"] and row["problem"]}
-        backends = {row["target"].partition("@")[0] for row in rows}
+        rows = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
+        for row in rows:
+            LEVELS.index(row["level"])
+        keys = ("target", "problem", "level", "claim_engine")
+        return [{key: str(row[key]) for key in keys} for row in rows]
     except (ValueError, KeyError, TypeError) as error:
         raise DescriptorError(
             f"{path}: expected the results of --dnncore-json; got {error!r}"
         ) from error
-    if "" in names or len(backends) != 1:
-        raise DescriptorError(
-            f"{path}: expected results of one backend on engines that --dnncore-engine names; got"
-            f" backends {', '.join(sorted(backends)) or 'none'}; run the kit with both options"
-        )
-    return rows
 
 
 if __name__ == "__main__":

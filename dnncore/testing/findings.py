@@ -87,7 +87,7 @@ class Findings:
                 f" {self._option.dnncore_budget:g} s; order of --dnncore-seed="
                 f"{self._option.dnncore_seed}"
             )
-        claimed = [row for row in self.entries if row["claimed"]]
+        claimed = [row for row in self.entries if row.get("claimed")]
         if claimed:
             lost = sum(row["claim_is_lost"] for row in claimed)
             yield f"claims: {len(claimed) - lost} kept, {lost} lost"

@@ -69,8 +69,9 @@ class Ledger:
         """Return the entry of a case that has not failed; None if the case must run."""
         place = self._place(job.backend, job.engine)
         found = self._passed.get((*place, job.size, job.text))
-        listed = job.unsupported or job.xfail
-        return found if found and found["listed"] == listed else None
+        listed, claimed = job.unsupported or job.xfail, job.claim.level if job.claim else ""
+        same = found and (found["listed"], found.get("claimed", "")) == (listed, claimed)
+        return found if same else None
 
     def add(self, job_entry: Entry) -> None:
         """Record the entry of a case. It is written later, by this method or by `write`."""

@@ -100,6 +100,17 @@ def test_events_that_end_later_are_taken_at_a_later_launch(monkeypatch):
     assert 0 < measured < 1
 
 
+def take_far_too_long(pd):
+    timing = Timing(pd)
+    for start in range(3):
+        timing.add(TimedEvent(float(start), start + 1000 * pd.seconds))
+
+
+def test_the_reference_is_not_judged():
+    take_far_too_long(dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), impl="reference:*"))
+    assert wrong_estimates() == []
+
+
 def test_a_problem_with_an_opaque_format_has_no_text_but_a_record():
     cpu, dims = dnn.engine("cpu"), {"src": (2, 16, 8, 8), "dst": (2, 16, 6, 6)}
     descs = {name: dnn.MemoryDesc(shape) for name, shape in dims.items()}
@@ -109,9 +120,7 @@ def test_a_problem_with_an_opaque_format_has_no_text_but_a_record():
                                     weights=weights, **descs)  # fmt: skip
         pd = dnn.PrimitiveDesc(op, cpu, impl="cpu_numba:winograd:*")
         weights = pd.weights_desc
-    timing = Timing(pd)
-    for start in range(3):
-        timing.add(TimedEvent(float(start), start + 1000 * pd.seconds))
+    take_far_too_long(pd)
     (found,) = wrong_estimates()
     assert found.problem == "convolution with an opaque format"
 

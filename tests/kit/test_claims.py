@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from dnncore.testing import check_backend
 from dnncore.testing.checks.case import Case
 from dnncore.testing.claims import propose, read_claims
 from dnncore.testing.floors import Floors
+from dnncore.testing.ledger import Ledger
 from dnncore.testing.running.plan import Plan
+from dnncore.testing.running.sample import in_sample_order
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = {
@@ -156,6 +159,11 @@ def test_claims_for_an_engine_that_this_machine_lacks_are_listed(kit, claims):
     assert code == 0, output
     assert "fading: no such engine here: abacus: 2 claims are not judged" in output
     assert "claims: 1 kept, 0 lost" in output
+    claims(f"cpu right {RELU}", f"abacus right {RELU}", f"fading right {RELU}")
+    code, output = kit(*SUITE, *FADING, CLAIMS, "--dnncore-engine=cpu")
+    assert code == 0, output
+    assert "claims: 1 kept, 0 lost" in output
+    assert "no such engine" not in output
     code, output = kit(*SUITE, *FADING, CLAIMS, "--dnncore-engine=abacus")
     assert code == pytest.ExitCode.INTERRUPTED
     assert "unknown engine 'abacus'" in output
@@ -188,6 +196,28 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
         jobs(tmp_path / "claims.txt")
     with pytest.raises(dnn.DescriptorError, match="name it with claims=FILE"):
         Plan("reference", "claims")
+
+
+def test_a_sample_begins_with_the_claimed_cases(claims):
+    path = claims(f"cpu right {RELU}", "cpu run --eltwise --alg=tanh 4x5")
+    first, second, *others = in_sample_order(jobs(path, "tiny"), 0)
+    assert {first.text, second.text} == {RELU, "--eltwise --alg=tanh 4x5"}
+    assert first.required
+    assert second.required
+    assert not any(job.claim for job in others)
+    assert not all(job.required for job in others)
+
+
+def test_a_ledger_without_the_claim_does_not_answer_for_it(claims, tmp_path):
+    ledger = Ledger(tmp_path / "ledger", "one")
+    (job,) = jobs(claims(f"cpu right {RELU}"))
+    entry = {"target": "reference@cpu", "problem": RELU, "status": "passed", "listed": "",
+             "claimed": "", "planned": 1, "size": "claims", "id": "one"}  # fmt: skip
+    ledger.add(entry)
+    ledger.write()
+    again = Ledger(tmp_path / "ledger", "one")
+    assert again.find(job) is None
+    assert again.find(replace(job, claim=None)) is not None
 
 
 def test_a_claimed_case_is_not_listed_as_unsupported(claims):
@@ -282,6 +312,12 @@ def test_a_run_proposes_what_it_then_enforces(kit, tmp_path):
     assert (tmp_path / "claims.txt").read_text() == text
 
 
+def test_a_proposal_is_for_one_backend(tmp_path):
+    rows = [row("--eltwise 2x3", "right"), {**row("--eltwise 2x3", "right"), "target": "other@cpu"}]
+    with pytest.raises(dnn.DescriptorError, match="those of mine, other"):
+        propose(tmp_path / "claims.txt", rows)
+
+
 def test_saved_results_propose_claims_too(tmp_path):
     def run(results):
         (tmp_path / "found.json").write_text(json.dumps(results))
@@ -290,10 +326,11 @@ def test_saved_results_propose_claims_too(tmp_path):
 
     assert run({"cases": [row("--eltwise 2x3", "right")]}).stdout.startswith("claims.txt: 1 claims")
     assert len(read_claims(tmp_path / "claims.txt")) == 1
-    for bad in ([], {"cases": []}, {"cases": [row("--eltwise 2x4", "right", "")]}, {"cases": [1]}):
+    rows = row("--eltwise 2x4", "right", ""), row("--eltwise 2x4", "fine"), 1
+    for bad in ([], {"cases": []}, *({"cases": [one]} for one in rows)):
         done = run(bad)
         assert done.returncode == 2
-        assert "found.json: expected" in done.stderr
+        assert ": expected" in done.stderr
     assert len(read_claims(tmp_path / "claims.txt")) == 1
 
 
