@@ -11,7 +11,7 @@ from dnncore.backend import Accepted, Executable, Implementation, MemoryDesc, Re
 
 MOST = 8  # rows and columns; larger matrices need tiles
 EFFICIENCY = 0.55  # measured on PoCL: the kernel waits for memory; see measure.py
-GROUP = 64  # work-items of a work-group, if the device has no tuning table
+GROUP = 64  # work-items of a work-group, if the tuning table has no entry
 SOURCE = files(__package__).joinpath("small_matmul.cl").read_text(encoding="utf-8")
 
 
@@ -31,6 +31,12 @@ def refusal(op, attr):
     return None
 
 
+def work_group(engine, m, n, k):
+    """Return the number of work-items of a work-group."""
+    entry = engine.tuning_table("small_matmul", __package__).get(f"m{m}n{n}k{k}", {})
+    return min(entry.get("group", GROUP), engine.device.limits["max_work_group"])
+
+
 class SmallMatMul(Implementation):
     """One work-item multiplies two matrices."""
 
@@ -48,8 +54,7 @@ class Products(Executable):
 
     def __init__(self, op, engine):
         m, k, n = *op.src.dims[-2:], op.weights.dims[-1]
-        tuned = engine.tuning_table("small_matmul", __package__).get(f"m{m}n{n}k{k}", {})
-        group = min(tuned.get("group", GROUP), engine.device.limits["max_work_group"])
+        group = work_group(engine, m, n, k)
         self.count = math.prod(op.dst.dims[:-2])
         self.local_size = (group,)
         self.global_size = (math.ceil(self.count / group) * group,)
