@@ -54,6 +54,19 @@ def test_a_seed_gives_the_same_scenario():
     assert run.run([CPU], 5) == run.run([CPU], 5) != run.run([CPU], 6)
 
 
+@pytest.mark.usefixtures("reference")
+def test_an_engine_may_lack_streams_out_of_order_and_with_profiling(monkeypatch):
+    opened = type(CPU).stream
+
+    def stream(engine, order="in", *, profiling=False):
+        if profiling:
+            raise dnn.DescriptorError("no profiling")
+        return opened(engine, order)
+
+    monkeypatch.setattr(type(CPU), "stream", stream)
+    assert not first_failure([CPU], range(4))
+
+
 def test_a_backend_is_preferred():
     log = "\n".join(line for seed in range(6) for line in run.run([CPU], seed, impl="reference:*"))
     assert log.count("by reference:") > 3 * log.count("by cpu_numba:")
