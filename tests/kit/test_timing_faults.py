@@ -8,11 +8,12 @@ import timing_faults
 import dnncore as dnn
 from dnncore.problem import read
 from dnncore.testing import CHECKS, run_case
+from dnncore.testing.checks import forks
 
 (PROBLEM,) = read("--eltwise --alg=relu --alpha=0.25 2x11x7")
 CHECKED = [
     "events", "in_flight", "several_events", "failures", "time_limits", "late_accesses",
-    "profiling", "memory", "buffers",
+    "profiling", "memory", "buffers", "forks",
 ]  # fmt: skip
 
 
@@ -24,7 +25,8 @@ def _registered():
 
 
 @pytest.mark.parametrize("name", timing_faults.FAULTS)
-def test_a_fault_is_caught_every_time(name):
+def test_a_fault_is_caught_every_time(name, monkeypatch):
+    monkeypatch.setattr(forks, "CHILD_SECONDS", 3.0)
     for _ in range(2):
         result = run_case(PROBLEM, dnn.engine(name), checks=CHECKED)
         assert result.status == "failed", str(result)

@@ -7,9 +7,10 @@ reference does. The module is a plugin.
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -443,6 +444,27 @@ class ClockPerStream(Timely):
         return stream
 
 
+class WrongInChild(Timely):
+    """After a fork, launches compute nothing."""
+
+    def __init__(self, index=0):
+        super().__init__(index)
+        self.process = os.getpid()
+
+    def launch(self, stream, function, memories, wait_for):
+        own = function if os.getpid() == self.process else lambda *memories: None
+        return super().launch(stream, own, memories, wait_for)
+
+
+class HangsInChild(WrongInChild):
+    """After a fork, launches never end, as if a thread of the parent had to make them."""
+
+    def launch(self, stream, function, memories, wait_for):
+        if os.getpid() == self.process:
+            return super().launch(stream, function, memories, wait_for)
+        return Command(Future())
+
+
 # -- implementations -------------------------------------------------------------------------------
 
 
@@ -504,6 +526,8 @@ FAULTS: dict[str, Callable[..., Timely]] = {
     "wrong_times": WrongTimes,
     "wrong_unit": WrongUnit,
     "clock_per_stream": ClockPerStream,
+    "wrong_in_child": WrongInChild,
+    "hangs_in_child": HangsInChild,
 }
 for _name, _engine in FAULTS.items():
     _engine.kind = _name
