@@ -27,6 +27,8 @@ CALLS = {
     "sequence", "long_sequence", "streams", "one_element", "many", "independent", "late_accesses"
 }  # fmt: skip
 ALSO = {
+    "allocates_in_accept": {"buffers"},
+    "kept_memory": {"buffers"},
     "wrong_value": VALUES,
     "wrong_at_odd_shapes": VALUES,
     "shared_state": {*CALLS, "memory", "threads", "profiling"},  # threads by chance alone
@@ -43,6 +45,7 @@ ALSO = {
         "allocations",
         "fences",
         "failures",
+        "forks",
         "time_limits",
         "profiling",
         "memory",
