@@ -43,10 +43,10 @@ POST_OPS: dict[type[Operation], tuple[str, ...]] = {
     backend.EltwiseForward: ("binary",),
     backend.PoolingForward: ("eltwise",),
 }
-# Others lose NaN (clip, relu, max, ge), make NaN of infinity (gelu_erf), have larger errors (log,
+# Others lose NaN (clip, logistic, relu, max, ge), make NaN of infinity (gelu_erf), have larger errors (log,
 # mish), or fail when their code is generated (comparisons).
 ELTWISE_POST_OPS = (
-    "abs", "elu", "gelu_tanh", "hardswish", "linear", "logistic", "round", "sqrt", "square", "tanh",
+    "abs", "elu", "gelu_tanh", "hardswish", "linear", "round", "sqrt", "square", "tanh",
 )  # fmt: skip
 BINARY_POST_OPS = ("add", "sub", "mul", "div")
 
@@ -119,6 +119,19 @@ def _is_finished(op: Any, attr: Attributes) -> bool:
     return op.bias is not None or bool(attr.post_ops)
 
 
+def _has_gaps(op: Any, _attr: Attributes) -> bool:
+    return op.diff_src.format_kind == "blocked" and not op.diff_src.is_dense
+
+
+def _has_large_k(op: Any, _attr: Attributes) -> bool:
+    return bool(abs(op.k) > LARGEST_K)
+
+
+def _has_large_windows(op: Any, _attr: Attributes) -> bool:
+    window = op.local_size ** len(op.window_dims)
+    return bool(op.src.nelems * window**2 > MOST_TERMS)
+
+
 def _is_bf16(op: Any, _attr: Attributes) -> bool:
     return bool(op.data_type == "bf16")
 
@@ -128,12 +141,15 @@ def _is_relu(op: Any, _attr: Attributes) -> bool:
 
 
 FROM_DST = "_use_dst_for_bwd"
+LARGEST_K = 1e20
+MOST_TERMS = 1e8
 BLOCKS = (2, 4, 8, 16, 32, 48, 64)
 
 ALL: Operations = (Operation,)
 CONVOLUTION: Operations = (backend.ConvolutionForward, *GRADIENTS[:2])
 FORWARD: Operations = (backend.EltwiseForward,)
 BACKWARD: Operations = (backend.EltwiseBackward,)
+LRN: Operations = (backend.LRNForward, backend.LRNBackward)
 SOFTMAX: Operations = (backend.SoftmaxForward,)
 
 DEVIATIONS = (
@@ -169,6 +185,11 @@ DEVIATIONS = (
     Deviation((backend.SoftmaxBackward,), "reads and writes at wrong places if formats differ",
               _has_several_formats, kind="format"),
     Deviation((backend.LRNForward,), "overflows for large numbers", implementations="*jit*"),
+    Deviation(LRN, f"overflows if k is above {LARGEST_K:g}", _has_large_k),
+    Deviation((backend.LRNBackward,), "sums a window for each element of each window",
+              _has_large_windows, kind="resources"),
+    Deviation((backend.PoolingBackward,), "overwrites the gaps of diff_src", _has_gaps,
+              kind="format"),
     Deviation((backend.PoolingBackward,), "rounds partial sums", _is_bf16, kind="type"),
     Deviation((backend.InnerProductBackwardWeights,), "makes NaN of infinity", _is_bf16,
               kind="type"),

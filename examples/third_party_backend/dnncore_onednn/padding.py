@@ -1,7 +1,8 @@
 """The padding of blocked results.
 
-oneDNN multiplies the padding of its factors, too. So a NaN or an infinity in one factor leaves NaN
-in the padding of the result, where dnncore demands 0.
+dnncore demands zeros there. oneDNN multiplies the padding of its factors, too, so a NaN or an
+infinity in one factor leaves NaN in the padding of the result. Some of its plain loops leave other
+numbers there.
 """
 
 from __future__ import annotations
@@ -10,17 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Memory, MemoryDesc, Operation
-from dnncore_onednn.operations import PRODUCTS
+from dnncore.backend import Memory, MemoryDesc
 
-__all__ = ["needs_zeros", "padding_of"]
+__all__ = ["padding_of"]
 
 Index = tuple[int | slice, ...]
-
-
-def needs_zeros(op: Operation, argument: Any, desc: MemoryDesc) -> bool:
-    """Whether the padding of this argument must be overwritten after an execution."""
-    return isinstance(op, PRODUCTS) and argument.direction == "out" and desc.has_padding
 
 
 def padding_of(memory: Memory) -> list[np.ndarray[Any, Any]]:

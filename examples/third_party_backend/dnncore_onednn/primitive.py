@@ -24,7 +24,7 @@ from dnncore.backend import (
 from dnncore_onednn.call import Call, Row, new_stream
 from dnncore_onednn.description import Description
 from dnncore_onednn.library import Library, OneDnnError, Owned
-from dnncore_onednn.padding import needs_zeros, padding_of
+from dnncore_onednn.padding import padding_of
 from dnncore_onednn.threads import Threads
 
 __all__ = ["OneDnnPrimitive", "Streams"]
@@ -82,7 +82,11 @@ class OneDnnPrimitive(Executable):
         named = [(row.name, desc) for row, desc in op.tensors(workspace)]
         self._rows = [self._row(*pair) for pair in named + description.attr.operands()]
         self._scratchpad = description.argument("scratchpad")
-        self._padded = [i for i, row in enumerate(op.tensors()) if needs_zeros(op, *row)]
+        self._padded = [
+            i
+            for i, (row, desc) in enumerate(op.tensors(workspace))
+            if row.direction == "out" and desc.has_padding
+        ]
         self._for_one_thread: OneDnnPrimitive | None = None
 
     def _row(self, name: str, desc: MemoryDesc) -> Row | None:
