@@ -43,8 +43,8 @@ POST_OPS: dict[type[Operation], tuple[str, ...]] = {
     backend.EltwiseForward: ("binary",),
     backend.PoolingForward: ("eltwise",),
 }
-# Others lose NaN (clip, logistic, relu, max, ge), make NaN of infinity (gelu_erf), have larger errors
-# (log, mish), or fail when their code is generated (comparisons).
+# Others lose NaN (clip, logistic, relu, max, ge), make NaN of infinity (gelu_erf), have larger
+# errors (log, mish), or fail when their code is generated (comparisons).
 ELTWISE_POST_OPS = (
     "abs", "elu", "gelu_tanh", "hardswish", "linear", "round", "sqrt", "square", "tanh",
 )  # fmt: skip
