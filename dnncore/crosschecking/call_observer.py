@@ -121,7 +121,7 @@ class CallObserver(observers.Observer):
         return event
 
     def _take_outputs(
-        self, call: Call, copies: Copies, stream: Stream, error: DnnError | None
+        self, call: Call, copies: Copies, stream: Stream, error: Exception | None
     ) -> None:
         if error is not None:
             raise NotComparable(f"the launch failed: {describe(error)}")
@@ -160,10 +160,10 @@ class CallObserver(observers.Observer):
             _thread.is_observing = False
 
 
-def _error_of(event: Event) -> DnnError | None:
+def _error_of(event: Event) -> Exception | None:
     """Wait for the end of a launch. Return its error, which the caller gets from the event, too."""
     try:
         event.wait()
-    except DnnError as error:
+    except (DnnError, TimeoutError) as error:
         return error
     return None

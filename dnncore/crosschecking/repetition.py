@@ -1,8 +1,8 @@
 """The implementations that repeat the calls of a program.
 
-`Others("reference")` repeats with the backend that defines correct results. A pattern such as
-"onednn:*" selects implementations, by default on the engine of the call, else on the CPU. A name of
-an engine lets the selection on this engine repeat the calls.
+"reference" means the backend that defines correct results. Patterns such as "onednn:*" mean
+implementations on the engine of the call, or else on the CPU. The name of an engine means what is
+selected on this engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dnncore.crosschecking.call import Call, NotComparable
 from dnncore.crosschecking.hidden import Hidden, has_private_workspace, is_hidden
 from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
-from dnncore.errors import DescriptorError, DnnError, NoImplementation
+from dnncore.errors import BackendNotFound, DescriptorError, DnnError, NoImplementation
 from dnncore.ops import Operation
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.plugins import registry
@@ -93,23 +93,31 @@ class Choice:
 
 
 def choice_of(name: object) -> Choice:
-    """The choice that a name means. Raises `DescriptorError` for a name without a meaning."""
+    """The choice that a name means.
+
+    Raises `DescriptorError` for a name without a meaning, and `BackendNotFound` if there is no
+    reference.
+    """
     if not isinstance(name, str) or not name.strip():
         raise DescriptorError(
             f"crosscheck: expected {_MEANINGS}; got {name!r}; pass a text such as 'reference'"
         )
     name = name.strip()
     registry.discover()
+    reference = registry.with_role("reference")
+    if reference is None:
+        raise BackendNotFound(
+            "crosscheck: the reference bounds the errors, but there is no backend with the role"
+            " 'reference'; `dnncore backends` lists the reasons"
+        )
     if name == REFERENCE:
-        backend = registry.with_role("reference")
-        return Choice(name, f"{backend.name}:*" if backend else "", None)
+        return Choice(name, f"{reference.name}:*", None)
+    reason = ""
     if "*" not in name and "," not in name:
         try:
             return Choice(name, "", open_engine(name))
         except DnnError as error:
             reason = f"; as an engine: {error}"
-    else:
-        reason = ""
     patterns = [part.strip() if ":" in part else f"{part.strip()}:*" for part in name.split(",")]
     if all(map(_matches_a_backend, patterns)):
         return Choice(name, ",".join(patterns), None)

@@ -313,6 +313,22 @@ def test_a_result_that_changes_breaks_the_promise_to_be_deterministic(cpu):
     assert "deterministic" in divergence.verdict[1]
 
 
+def test_an_infinity_may_meet_the_zeros_of_padding_or_not(cpu):
+    """The reference multiplies them, which gives NaN. Other implementations leave them out."""
+    src = dnn.MemoryDesc((1, 2, 5, 5))
+    op = dnn.ConvolutionForward(
+        "forward_inference", src=src, weights=dnn.MemoryDesc((3, 2, 3, 3)),
+        dst=dnn.MemoryDesc((1, 3, 5, 5)), padding_l=(1, 1),
+    )  # fmt: skip
+    weights = drawn(op.weights, cpu)
+    weights.numpy()[0, 0, 0, 0] = np.inf
+    with dnn.crosscheck("reference", slowdown=None) as report:
+        for pd in dnn.primitive_descs(op, cpu, skip_impl="reference:*"):
+            launched(pd.primitive(), weights=weights)
+    assert report.compared > 3
+    assert not report.divergences
+
+
 # -- tensors that only their owner can read --------------------------------------------------------
 
 

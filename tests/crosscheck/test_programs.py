@@ -93,6 +93,14 @@ def test_a_wrong_value_is_ignored_with_a_warning(values, message, tmp_path):
     assert message in done.stderr
 
 
+def test_the_reference_is_needed(tmp_path):
+    done = started(
+        program(tmp_path, RIGHT),
+        DNNCORE_CROSSCHECK="cpu_numba:*", DNNCORE_DISABLE_BACKENDS="reference",
+    )  # fmt: skip
+    assert "there is no backend with the role 'reference'" in done.stderr
+
+
 def test_an_empty_value_is_none(tmp_path):
     done = started(program(tmp_path, RIGHT), "-W", "error", DNNCORE_CROSSCHECK="")
     assert (done.returncode, done.stderr) == (0, "")
