@@ -84,6 +84,26 @@ def test_a_launch_returns_before_the_device_has_computed(engine):
     assert dst.numpy().tolist() == [0, 2]
 
 
+def test_the_cpu_serves_what_the_device_lacks_and_the_device_takes_its_result(engine):
+    (problem,) = read("--conv --dir=FWD_D --wtag=any --dtag=any mb2ic16ih9oc32oh7kh3ph0")
+    pd = dnn.PrimitiveDesc(problem.op, engine, host_fallback=True)
+    memories = {name: dnn.Memory(desc, engine) for name, desc in pd.descs.items()}
+    rng = np.random.default_rng(0)
+    for name in ("src", "weights"):
+        with memories[name].map(mode="w") as data:
+            values = rng.standard_normal(pd.descs[name].dims).astype(np.float32)
+            pd.descs[name].pack(values, data)
+    stream = engine.stream()
+    found = dnn.against_reference(pd, memories, stream)
+    assert all(comparison.ok for comparison in found.values()), found
+    op = dnn.EltwiseForward("forward_inference", "relu", src=pd.dst_desc, dst=pd.dst_desc)
+    relu = dnn.PrimitiveDesc(op, engine, host_fallback=True)
+    assert relu.impl_name == "remote:numpy"
+    before = memories["dst"].numpy()
+    relu.primitive().execute(stream, src=memories["dst"], dst=memories["dst"]).wait(WAIT)
+    assert (memories["dst"].numpy() == np.maximum(before, 0)).all()
+
+
 # -- a device process that ends --------------------------------------------------------------------
 
 
