@@ -53,7 +53,7 @@ def divergence_of(
         other=other.impl_name if other else compared_with,
         comparisons={d.argument: d.comparison for d in judgement.differences},
         verdict=verdict,
-        heat_map=tuple(heat_map(first.errors)),
+        heat_map=tuple(heat_map(first.errors)) if folder else (),
         is_first=folder is not None,
         path=path,
         remarks=tuple(remarks),

@@ -247,7 +247,7 @@ def promises(call: Call, differences: tuple[Difference, ...], again: Arrays | No
     if any(d.comparison.lost for d in differences):
         lines.append(f"{name} breaks its bound: all errors together show lost precision")
     elif any(d.comparison.bound == 0 and not d.comparison.misplaced for d in differences):
-        lines.append(f"{name} must be exact here: its inputs are whole numbers, or it moves values")
+        lines.append(f"{name} must be exact: its inputs are whole numbers, or it only moves values")
     else:
         lines.append(f"{name} breaks its bound of rounding errors")
     if again is not None and not are_equal(_common(call.outputs, again), again):

@@ -82,9 +82,9 @@ class Crosscheck(CallObserver):
         self.report.count_compared()
         if not judgement.differences:
             return None
-        again = self._repeated_by_itself(call)
         is_new = self.report.is_new(str(problem_of(call.pd, call.alias)), call.pd.impl_name)
         folder = self._folder if is_new else None
+        again = self._repeated_by_itself(call) if is_new else None
         divergence = divergence_of(call, judgement, other, again, self.choice.name, folder)
         self.report.diverge(divergence)
         return functools.partial(self._on_divergence, divergence)

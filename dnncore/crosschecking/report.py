@@ -32,7 +32,7 @@ class Divergence:
     line: the call as a verbose line, without its time.
     other: the implementation that repeated it.
     comparisons: by argument.
-    heat_map: lines that show where the first wrong argument is wrong.
+    heat_map: lines that show where the first wrong argument is wrong; none if not `is_first`.
     is_first: whether no call of this problem and implementation diverged before.
     path: the saved call; None if it was not saved.
     remarks: lines about files.

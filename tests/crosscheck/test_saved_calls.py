@@ -9,6 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import toy
 from click.testing import CliRunner
 from planted_layers import FAULTS, Network, planted
 
@@ -259,3 +260,39 @@ def test_the_kit_refuses_a_folder_that_is_missing(tmp_path):
 def test_wrong_outputs_names_the_implementation(fault, tmp_path):
     (line,) = wrong_outputs(load(saved(tmp_path)))
     assert "dst of planted:fault: WRONG" in line
+
+
+# -- calls on two engines --------------------------------------------------------------------------
+
+
+def test_a_wrong_host_fallback_is_repeated_as_one(tmp_path):
+    with (
+        planted("cpu", dnn.EltwiseForward, lambda op: True, FAULTS["last_element"]),
+        toy.devices("toydevice", dnn.Device("toy")),
+    ):
+        engine, desc = dnn.engine("toydevice"), dnn.MemoryDesc((3, 4))
+        op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+        primitive = dnn.PrimitiveDesc(op, engine, host_fallback=True).primitive()
+        src, dst = dnn.Memory(desc, engine), dnn.Memory(desc, engine)
+        src.fill(1)
+        with dnn.crosscheck("reference", folder=tmp_path, mode="collect") as report:
+            primitive.execute(engine.stream(), src=src, dst=dst)
+        (divergence,) = report.divergences
+        assert divergence.implementation == "host:planted:fault"
+        (line,) = wrong_outputs(load(divergence.path))
+        assert "dst of host:planted:fault: WRONG" in line
+
+
+def test_a_wrong_reorder_between_engines_is_repeated_between_them(tmp_path):
+    pocl = pytest.importorskip("pyopencl") and dnn.engine("pocl")
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with planted("cpu", dnn.Reorder, lambda op: op.dst.tag == "ba", FAULTS["last_element"]):
+        src = dnn.Memory.from_numpy(values, engine=dnn.engine("cpu"))
+        with dnn.crosscheck("reference", folder=tmp_path, mode="collect") as report:
+            dnn.reorder(src, dnn.MemoryDesc((3, 4), "f32", "ba"), pocl)
+        (divergence,) = report.divergences
+        assert divergence.implementation == "transfer:cpu:planted:fault"
+        call = load(divergence.path)
+        assert (call.src_engine, call.engine) == ("cpu", pocl.name)
+        (line,) = wrong_outputs(call)
+        assert "dst of transfer:cpu:planted:fault: WRONG" in line
