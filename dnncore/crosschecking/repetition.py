@@ -56,12 +56,14 @@ class Choice:
         hint = None if pd.hint is None else self.descriptor(pd.hint)
         attr = replace(pd.attr, scratchpad="library", scratchpad_limit=None)
         refusals: dict[str, None] = {}
+        is_alone = False
         for op in _in_other_formats(pd.op):
             for engine in self._engines(pd):
                 for found in self._accepting(op, engine, attr, hint, refusals):
                     if found.impl_name != pd.impl_name or found.engine is not pd.engine:
                         return found
-        reasons = "; ".join(refusals) or f"there is none but {pd.impl_name}"
+                    is_alone = True
+        reasons = f"there is none but {pd.impl_name}" if is_alone else "; ".join(refusals)
         raise NotComparable(f"no other implementation by {self.name}: {reasons}")
 
     def _engines(self, pd: PrimitiveDesc) -> list[Engine]:
@@ -87,7 +89,8 @@ class Choice:
             if not found:
                 PrimitiveDesc(op, engine, attr, hint=hint, **wishes)
         except NoImplementation as error:
-            refusals.update((str(r), None) for r in error.refusals if r.kind != "filter")
+            reasons = [str(r) for r in error.refusals if r.kind != "filter"]
+            refusals.update(dict.fromkeys(reasons or ["it has no such operation"]))
         except DescriptorError as error:  # the hint does not fit
             refusals[str(error)] = None
 
