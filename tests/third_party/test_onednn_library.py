@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from benchmarks.contestants.onednn_packages import NEWEST, newest_environment
 
 pytestmark = pytest.mark.peer
+
+PLUGIN = Path(__file__).parents[2] / "examples" / "third_party_backend"
 
 REGISTERED = """
 import dnncore as dnn, dnncore_onednn
@@ -110,3 +115,22 @@ print("dnnl" in open("/proc/self/maps").read())
     seconds, is_loaded = run(text).split()
     assert float(seconds) < 0.05
     assert is_loaded == "False"
+
+
+def test_the_backend_imports_the_contract_alone():
+    for path in (PLUGIN / "dnncore_onednn").glob("*.py"):
+        found = re.findall(
+            r"^(?:from|import) (dnncore[\w.]*)(?: import (\w+))?", path.read_text(), re.M
+        )
+        own = [name for name, _ in found if name.startswith("dnncore_onednn")]
+        others = {row for row in found if row[0] not in own}
+        assert all(row[0] == "dnncore.backend" or row == ("dnncore", "backend") for row in others)
+
+
+def test_the_costs_of_a_call_are_measured(run):
+    text = "import measure_calls; measure_calls.CALLS = 20; measure_calls.main()"
+    lines = run(text, OMP_NUM_THREADS="1").splitlines()
+    assert len(lines) == 3
+    assert all(
+        re.search(r"dnncore [\d.]+ us, oneDNN [\d.]+ us, above -?[\d.]+ us$", x) for x in lines
+    )
