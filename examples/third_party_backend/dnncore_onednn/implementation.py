@@ -36,7 +36,7 @@ class OneDnn(Implementation[Operation]):
     data_types = ("f32", "bf16")
 
     def accept(self, op: Operation, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Let oneDNN describe the problem. This takes about 0.1 ms and compiles nothing."""
+        """Let oneDNN describe the problem. This takes 0.1 to 0.4 ms and compiles nothing."""
         reason = THREADS.refusal(engine.num_threads)
         if reason is not None:
             return Refused("device", f"oneDNN {LIBRARY.version}: {reason}")
