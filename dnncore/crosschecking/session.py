@@ -57,6 +57,8 @@ class crosscheck(contextlib.AbstractContextManager[Report]):  # noqa: N801 - use
         slowdown: float | None = DEFAULT_SLOWDOWN,
     ) -> None:
         choice = choice_of(name)
+        if not isinstance(folder, str | os.PathLike):
+            raise DescriptorError(f"crosscheck: folder must be a path; got {folder!r}")
         self._mode = mode
         self.report = Report(choice.name)
         self._observer = Crosscheck(

@@ -67,7 +67,8 @@ def test_an_unknown_name_is_an_error(name):
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "print"}, {"mode": None}, {"slowdown": 1},
-                                   {"slowdown": "15"}, {"slowdown": float("nan")}])  # fmt: skip
+                                   {"slowdown": "15"}, {"slowdown": float("nan")},
+                                   {"folder": 3}])  # fmt: skip
 def test_wrong_arguments(wrong):
     (name,) = wrong
     with pytest.raises(dnn.DescriptorError, match=f"crosscheck: {name} must be"):
@@ -105,6 +106,16 @@ def test_raise_raises_at_the_launch(cpu, faulty_relu, way):
         launch(cpu.stream())
     assert len(report.divergences) == 1
     launch(cpu.stream())  # behind the block nothing is compared
+
+
+def test_a_folder_that_cannot_be_written(cpu, faulty_relu, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with dnn.crosscheck("reference", folder=tmp_path / "file" / "folder") as report:
+        launched(relu(cpu))
+    assert report.divergences[0].path is None
+    text = capsys.readouterr().err
+    assert "not saved: " in text
+    assert "again: " not in text
 
 
 def test_collect_prints_the_summary_only(cpu, faulty_relu, capsys):
