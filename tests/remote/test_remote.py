@@ -1,5 +1,6 @@
 """The engine whose memory and kernels are in another process, and what happens when this ends."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -120,7 +121,8 @@ def test_the_error_of_a_device_that_dies_in_mid_command_surfaces_at_the_wait(eng
     for each in (stream, other):
         with pytest.raises(dnn.ExecutionError, match=LOST):
             each.wait(WAIT)
-    for use in (dst.numpy, engine.stream, lambda: call(stream), lambda: dst.fill(0)):
+    away = functools.partial(dnn.reorder, dst, engine=dnn.engine("cpu"))
+    for use in (dst.numpy, engine.stream, lambda: call(stream), lambda: dst.fill(0), away):
         with pytest.raises(dnn.ExecutionError, match=LOST):
             use()
     assert engine.is_lost

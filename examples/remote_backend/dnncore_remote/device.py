@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,13 @@ Array = np.ndarray[Any, Any]
 View = tuple[int, tuple[int, ...], str, int, tuple[int, ...]]
 """A tensor: buffer, shape, type, offset and strides in bytes."""
 
-FORWARD = {  # f(s, alpha, beta)
+FORWARD: dict[str, Callable[..., Any]] = {  # f(s, alpha, beta)
     "relu": lambda s, a, _: np.maximum(s, 0) if a == 0 else np.where(s > 0, s, a * s),
     "tanh": lambda s, *_: np.tanh(s),
     "logistic": lambda s, *_: 1 / (1 + np.exp(-s)),
     "linear": lambda s, a, b: a * s + b,
 }
-SLOPE = {  # df/ds
+SLOPE: dict[str, Callable[..., Any]] = {  # df/ds
     "relu": lambda s, a, _: np.where(s > 0, 1, a),
     "tanh": lambda s, *_: 1 / np.cosh(s) ** 2,
     "logistic": lambda s, *_: 1 / (2 + np.exp(s) + np.exp(-s)),
@@ -40,7 +41,9 @@ BINARY = {
     "lt": np.less, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
 
-KERNELS = {  # the parameters of the operation, then its inputs; returns the result
+KERNELS: dict[
+    str, Callable[..., Any]
+] = {  # the parameters of the operation, then its inputs; returns the result
     "forward": lambda kind, a, b, src: FORWARD[kind](src, a, b),
     "backward": lambda kind, a, b, src, diff: SLOPE[kind](src.astype("f8"), a, b) * diff,
     "binary": lambda kind, src0, src1: BINARY[kind](src0, src1),

@@ -68,7 +68,7 @@ class RemoteEngine(Engine):
         self._numbers = itertools.count()
         self._freed: deque[int] = deque()  # numbers of buffers that the next request frees
         self._has_failed = False
-        self._own = RemoteStream(self)
+        self._own = RemoteStream(self)  # of allocations, by any thread
         weakref.finalize(self, _stop, self.native, self._parent)
         try:
             self.free(self.allocate(0))
@@ -123,11 +123,12 @@ class RemoteEngine(Engine):
         with self._lock:
             self.check()
             freed = [self._freed.popleft() for _ in range(len(self._freed))]
+            message = pickle.dumps((freed, name, arguments))
             try:
-                pickle.dump((freed, name, arguments), self.native.stdin)
+                self.native.stdin.write(message)
                 self.native.stdin.flush()
                 is_well, value, *times = pickle.load(self.native.stdout)
-            except (OSError, EOFError, pickle.UnpicklingError):
+            except Exception:  # the process has ended, or half of a message is left in a pipe
                 self._give_up()
                 self.check()
         if not is_well:
@@ -147,7 +148,12 @@ class RemoteEngine(Engine):
         """Allocate a buffer in the process, and wait for it."""
         check_size(self.name, nbytes)
         number = next(self._numbers)
-        self._own.submit(lambda: self.request("allocate", number, nbytes)[1]).wait()
+        event = self._own.submit(lambda: self.request("allocate", number, nbytes)[1])
+        try:
+            event.wait()
+        except BaseException:  # such as Ctrl-C
+            self._freed.append(number)
+            raise
         return RemoteBuffer(self, number, nbytes)
 
     def free(self, buffer: RemoteBuffer) -> None:
@@ -164,9 +170,10 @@ class RemoteEngine(Engine):
         self, stream: Any, host: Array, buffer: RemoteBuffer, wait_for: Sequence[Event] = ()
     ) -> Event:
         """Queue a copy of a host array to a buffer."""
-        return stream.submit(
+        event: Event = stream.submit(
             lambda: self.request("write", buffer.number, host.tobytes())[1], wait_for
         )
+        return event
 
     def copy_out(
         self, stream: Any, buffer: RemoteBuffer, host: Array, wait_for: Sequence[Event] = ()
@@ -178,7 +185,8 @@ class RemoteEngine(Engine):
             host[:] = np.frombuffer(data, np.uint8)
             return times
 
-        return stream.submit(copy, wait_for)
+        event: Event = stream.submit(copy, wait_for)
+        return event
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> RemoteStream:
         """Open an in-order stream."""

@@ -23,11 +23,13 @@ class Kernel(backend.Executable):
 
         def work() -> tuple[float, float]:
             engine: Any = memories[-1].engine
-            _, times = engine.request("run", self.name, self.parameters, views)
+            request = engine.request("run", self.name, self.parameters, views)
+            times: tuple[float, float] = request[1]
             return times
 
         def run(stream: Any, wait_for: Sequence[backend.Event] = ()) -> backend.Event:
-            return stream.submit(work, wait_for)
+            event: backend.Event = stream.submit(work, wait_for)
+            return event
 
         return run
 

@@ -75,13 +75,12 @@ class RemoteEvent(Event):
 class RemoteStream(Stream):
     """An in-order queue of commands, which its thread executes. The thread ends with the stream."""
 
-    lag: float | None = 0.0
-
     engine: Any
+    lag: float | None = 0.0
 
     def __init__(self, engine: Engine, *, profiling: bool = False) -> None:
         super().__init__(engine, "in", profiling=profiling)
-        self._errors: list[DnnError] = []  # since the last wait
+        self._errors: list[DnnError] = []  # the first one since the last wait
         self._last: RemoteEvent | None = None
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         threading.Thread(target=_execute, args=(self._commands,), daemon=True).start()
@@ -95,7 +94,7 @@ class RemoteStream(Stream):
 
         def command() -> None:
             error, times = _outcome(work, wait_for, lag)
-            if error is not None:
+            if error is not None and not errors:
                 errors.append(error)
             event.complete(error, *(times if is_timed else (None, None)))
 
@@ -107,10 +106,8 @@ class RemoteStream(Stream):
         """Block until all commands have ended; raise the first error since the last wait."""
         if self._last is not None:
             self._last.settle(timeout)
-        errors = self._errors.copy()
-        self._errors.clear()
-        if errors:
-            raise errors[0].with_traceback(None)
+        if self._errors:
+            raise self._errors.pop().with_traceback(None)
 
 
 def _execute(commands: SimpleQueue[Any]) -> None:
