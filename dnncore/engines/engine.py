@@ -37,7 +37,12 @@ class Engine:
 
     Threads. Any thread may call any method, also several at once. One thread at a time uses a
     stream. A signal handler may call any method while the main thread is in another one, so locks
-    must be `threading.RLock`s or the like.
+    must be `threading.RLock`s or the like. Ctrl-C raises `KeyboardInterrupt` at any place of the
+    main thread. An exchange with the device that must not end half done runs in another thread, or
+    by `uninterrupted`.
+
+    A device in a process of its own. Start it as a program. `multiprocessing` with the method
+    "spawn" would import the main module of the user's program once more.
 
     A lost device. Its commands end with an `ExecutionError`, also those under way, and no wait
     hangs. Each later launch, copy and allocation raises `ExecutionError`, whose message says how to
@@ -131,7 +136,7 @@ class Engine:
         raise NotImplementedError
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
-        """Open a new stream.
+        """Open a new stream. Programs open many, so this must take less than a millisecond.
 
         Raises `DescriptorError` for an order, or for `profiling`, that the engine does not support.
         """

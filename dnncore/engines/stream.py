@@ -134,6 +134,9 @@ class Stream:
     device is lost. The next `wait` of the stream raises the first error since the `wait` before it,
     and forgets these errors. A call that raises launches nothing, so its error is not raised again.
 
+    A stream that waits for an event must not hold up other streams: the event may need them, also
+    if it belongs to another engine. So one thread for the commands of all streams is not enough.
+
     A stream owns the scratchpad of the primitives that run on it. An in-order stream has one
     buffer, `scratchpad`, which grows to the largest request and never shrinks. On an out-of-order
     stream commands may overlap, and each launch gets one of `scratchpads`. `native` is the
