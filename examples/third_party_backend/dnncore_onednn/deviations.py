@@ -203,8 +203,6 @@ DEVIATIONS = (
               _between("f32 bf16", "s32 s8 u8"), kind="type"),
     Deviation((backend.Reorder,), "makes 0 of subnormal numbers", _between("f32 bf16", "bf16"),
               kind="type"),
-    Deviation((backend.Reorder,), "loses the sign of 0", _between("f16", "f32 f16"), kind="type"),
-    Deviation((backend.Reorder,), "loses the sign of 0", _between("f32", "f16"), kind="type"),
 )  # fmt: skip
 
 
