@@ -33,8 +33,9 @@ PACKAGES = {
     "dnncore": ROOT / "dnncore",
     **{folder.name: folder for folder in sorted(ROOT.glob("backends/*/dnncore_*"))},
 }
-# Packages within which no condition is recorded: the commands, the kit and its problems.
-LEFT_OUT = ("dnncore.cli", "dnncore.testing", "dnncore.problem")
+# Packages within which no condition is recorded: the commands, the cross-check, the kit and its
+# problems.
+LEFT_OUT = ("dnncore.cli", "dnncore.crosschecking", "dnncore.testing", "dnncore.problem")
 START = 0x2000_0000_0000  # an address where Linux maps nothing of its own
 SPACE = 1 << 16  # bytes of addresses for each module
 SPACE_OF_C = 1 << 24  # bytes of addresses for OpenCL C

@@ -358,6 +358,13 @@ def test_opaque_weights_stand_for_those_that_were_reordered(cpu):
     assert report.calls == 2
     assert report.compared == 1
     assert [key[0] for key in report.left_out] == ["reorder"]
+    assert not report.divergences
+    with dnn.crosscheck("reference", mode="collect") as report:
+        weights = dnn.reorder(drawn(plain, cpu), pd.weights_desc, cpu)
+        weights.buffer[:] = dnn.reorder(drawn(plain, cpu, 1), pd.weights_desc, cpu).buffer
+        launched(pd.primitive(), weights=weights)
+    assert report.compared == 0  # the bytes are not those of the first reorder
+    assert not report.divergences
     with dnn.crosscheck("reference", mode="collect") as report:
         launched(pd.primitive(), **memories)
     ((_, _, reason),) = report.left_out
