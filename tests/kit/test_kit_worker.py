@@ -55,6 +55,15 @@ def test_a_crash_is_told_by_signal_and_python_line_and_the_next_case_passes(work
     assert worker.started == started + 1
 
 
+def test_a_backend_whose_table_cannot_be_loaded_fails(worker):
+    """A refused case would be skipped, so a misspelled name of a table would not be noticed."""
+    result = worker.run("--sum 2x3", "cpu", "unruly:*")
+    assert result.status == "failed"
+    assert "backend unruly: AttributeError: " in result.failures[0].message
+    assert "MISSING" in result.failures[0].message
+    assert worker.run("--sum 2x3", "cpu", "reference:*").status == "passed"
+
+
 def test_a_read_behind_a_tensor_is_told_as_a_crash_in_its_check():
     with Worker(plugins=["unruly"]) as worker:
         text = message(worker, "beyond")

@@ -15,6 +15,7 @@ from dnncore.backend import (
     ConvolutionForward,
     HostFunction,
     Implementation,
+    Sum,
     hookimpl,
 )
 
@@ -82,5 +83,5 @@ TABLE = [Unruly(globals()[way]) for way in WAYS.split(",")]
 
 @hookimpl
 def dnncore_backends():
-    tables = {("cpu", ConvolutionForward): f"{__name__}:TABLE"}
+    tables = {("cpu", ConvolutionForward): f"{__name__}:TABLE", ("cpu", Sum): f"{__name__}:MISSING"}
     return Backend("unruly", API_VERSION, implementations=tables)

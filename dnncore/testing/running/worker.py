@@ -14,12 +14,15 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import NamedTuple
 
+from dnncore.engines.engine import Engine
 from dnncore.errors import DescriptorError
+from dnncore.ops import Operation
 from dnncore.problem import read
-from dnncore.selection.plugins import engine, register
+from dnncore.selection.plugins import engine, register, registry
 from dnncore.testing.checks.results import CaseResult, Failure
 from dnncore.testing.checks.table import CHECKS, run_case
 from dnncore.testing.running.plan import compiled
@@ -84,7 +87,8 @@ class Worker:
         checks: as for `run_case`.
 
         If a case crashes, hangs or raises, the check "worker" fails. It also fails if the process
-        has died since the case before. If a case prints forbidden text, the check "output" fails.
+        has died since the case before, and if all implementations refuse because the backend's
+        table of the operation is wrong. If a case prints forbidden text, the check "output" fails.
         Raises `ExecutionError` if no process starts.
         """
         started = time.perf_counter()
@@ -128,12 +132,25 @@ def _start(announce: Callable[[object], None]) -> Callable[[_Request], CaseResul
         try:
             (case,) = read(problem)
             where = engine(engine_name)
-            return run_case(case, where, impl=impl, checks=checks, skip=skip, announce=announce)
+            result = run_case(case, where, impl=impl, checks=checks, skip=skip, announce=announce)
+            fault = "" if result.status != "unsupported" else _fault(impl, where, type(case.op))
+            if fault:
+                result = replace(
+                    result, status="failed", failures=(Failure("worker", impl, fault),)
+                )
+            return result
         except Exception:
             failure = Failure("worker", impl, traceback.format_exc(limit=-8))
             return CaseResult(problem, engine_name, "failed", (failure,), (), (), 1, {})
 
     return answer
+
+
+def _fault(impl: str, where: Engine, operation: type[Operation]) -> str:
+    """What is wrong with the tested backend's table of the operation; "" if it is valid."""
+    rows = registry.failures_of({where.kind}, operation)
+    tested = [r for r in rows if r.status == "failed" and fnmatchcase(f"{r.name}:", impl)]
+    return "; ".join(f"backend {row.name}: {row.reason}" for row in tested)
 
 
 if __name__ == "__main__":
