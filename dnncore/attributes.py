@@ -31,8 +31,9 @@ class PostOp:
     of dst), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x if x > 0, else weights * x). Leave
     out fields that the kind does not have. Raises `DescriptorError`.
 
-    `binary` and `prelu` read operands: tensors of dst's rank, whose dims are 1 or dst's. At
-    execution, they are the arguments `post_op_{i}_src`, `post_op_{i}_src2` and
+    `binary` and `prelu` read operands: tensors of f32 (`src2` of s8), of dst's rank, whose dims are
+    1 or dst's. Their formats may be blocked, with an offset, or repeat elements, but not be `any`.
+    At execution, they are the arguments `post_op_{i}_src`, `post_op_{i}_src2` and
     `post_op_{i}_weights`. i is the position of the step in the chain.
     """
 

@@ -120,10 +120,9 @@ class Report:
         """Count a launch and return its number."""
         self.calls += 1
         if pd.is_host_fallback or pd.is_reference:
-            reasons = [str(r) for r in pd.refusals if r.kind != "filter"]
             uses = self.host_fallbacks if pd.is_host_fallback else self.references
             name = f"{pd.impl_name} on {pd.engine.name}: {shape_of(pd)}"
-            uses[name, "; ".join(reasons) or "it was requested by name"] += 1
+            uses[name, _reason(pd)] += 1
         return self.calls
 
     @holding(_lock)
@@ -185,6 +184,17 @@ class Report:
         yield from _listed("not compared", Counter(left_out))
         yield from _listed("host fallbacks", self.host_fallbacks)
         yield from _listed("computed by the reference", self.references)
+
+
+def _reason(pd: PrimitiveDesc) -> str:
+    """Why the engine's own implementations, or others than the reference, were not selected."""
+    own = [refusal for refusal in pd.refusals if not refusal.impl_name.startswith("host:")]
+    reasons = [str(refusal) for refusal in own if refusal.kind != "filter"]
+    if reasons:
+        return "; ".join(reasons)
+    if own:
+        return "the other implementations were excluded by name or by an attribute"
+    return f"no other implementation of {pd.op.KIND} is for {pd.engine.name}"
 
 
 def shape_of(pd: PrimitiveDesc) -> str:

@@ -62,14 +62,18 @@ class Event:
 
     @property
     def error(self) -> BaseException | None:
-        """The exception with which the command failed, or None."""
+        """The exception with which the command failed, or None.
+
+        An event of another engine may have none although its command failed. Only `wait` tells.
+        """
         return None
 
     @property
     def is_held_up(self) -> bool:
         """Whether the command waits, directly or indirectly, for an event of another engine.
 
-        Then only commands with its event in `wait_for` may wait for it.
+        Such a command may wait for long. So the core gives its scratchpad to no other command,
+        which would have to wait, too. Engines without out-of-order streams leave this as it is.
         """
         return False
 

@@ -29,11 +29,11 @@ class Timing:
     def add(self, event: Event) -> None:
         """Take the times of a launch that has ended, and of those that have ended since."""
         events, self._under_way = [*self._under_way, event], []
-        for one in events:
-            if not one.done:
-                self._under_way.append(one)
-            elif one.start is not None and one.end is not None and one.error is None:
-                self._take(one.end - one.start)
+        for launch in events:
+            if not launch.done:
+                self._under_way.append(launch)
+            elif launch.start is not None and launch.end is not None and launch.error is None:
+                self._take(launch.end - launch.start)
         self._under_way = self._under_way[: max(self._left, 0)]
 
     def _take(self, seconds: float) -> None:

@@ -130,7 +130,10 @@ class Operation:
         return replace(self, **{f.name: changed(getattr(self, f.name)) for f in fields(self)})
 
     def resolve_any(self, **formats: str | MemoryDesc) -> Self:
-        """Replace each named tensor of format `any` by the given tag, or the format of another."""
+        """Replace each named tensor of format `any` by the given tag, or the format of another.
+
+        Of a given descriptor, only the format counts.
+        """
         descs: dict[str, MemoryDesc] = {}
         for name, wanted in formats.items():
             desc = getattr(self, name)

@@ -50,6 +50,7 @@ __all__ = [
 T = TypeVar("T")
 MOST_BYTES = 1 << 62
 MOST_LETTERS = 100  # of a name
+REQUIRED = ("devices", "peaks", "allocate", "copy_in", "copy_out", "stream")  # of an engine class
 NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MOST_LETTERS}}}")
 
 
@@ -201,6 +202,11 @@ def engine_class(found: object, kind: str) -> type[Engine]:
     own = getattr(found, "kind", None)
     if own != kind:
         _fail(f"engine {kind!r}: the attribute `kind` of its class must be {kind!r}; got {own!r}")
+    defined = {name for base in found.__mro__ if base is not Engine for name in vars(base)}
+    missing = [name for name in REQUIRED if name not in defined]
+    if missing:
+        required, lacks = ", ".join(REQUIRED), ", ".join(missing)
+        _fail(f"engine {kind!r}: its class must define {required}; it lacks {lacks}")
     return found
 
 

@@ -18,6 +18,7 @@ from dnncore.backend import (
     Accepted,
     Backend,
     Device,
+    Engine,
     Executable,
     HostEngine,
     HostFunction,
@@ -549,6 +550,12 @@ def engine(found, monkeypatch):
         (None, "its class must derive from Engine; got None"),
         (types.SimpleNamespace(kind="toy", devices=list), "its class must derive from Engine"),
         (engine_class("tuy"), "the attribute `kind` of its class must be 'toy'; got 'tuy'"),
+        (
+            type(
+                "Half", (Engine,), {"kind": "toy", "allocate": None, "copy_in": None, "peaks": None}
+            ),
+            "must define devices, .*, stream; it lacks devices, copy_out, stream",
+        ),
         (engine_class(devices=classmethod(raising(SystemExit(2)))), "SystemExit: 2"),
         (engine_class(devices=classmethod(raising(Strange("x")))), "Strange: x"),
         (engine_class(devices=lists(None)), "must return a sequence of Device objects; got None"),

@@ -80,6 +80,24 @@ def test_a_hang_ends_at_the_timeout_and_shows_where_it_hung(worker):
     assert "in hang" in text
 
 
+def test_after_three_hangs_in_a_row_no_case_runs():
+    """As with a device that does not reply any more."""
+    with Worker(plugins=["unruly"]) as worker:
+        assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
+        for hangs in (2, 3):
+            worker.timeout = 1
+            for _ in range(hangs):
+                (failure,) = worker.run(PROBLEM, "cpu", "unruly:hang*").failures
+                assert "no reply within 1 s" in failure.message
+            worker.timeout = Worker().timeout
+            if hangs == 2:
+                assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
+        started = worker.started
+        (failure,) = worker.run(PROBLEM, "cpu", "reference:*").failures
+        assert failure.message.startswith("not run, because the 3 cases before hung")
+        assert worker.started == started
+
+
 def test_checks_share_no_timeout():
     """What goes on is no hang, however long it is altogether."""
     with Worker(plugins=["unruly"], skip_checks=["memory", "many"]) as worker:

@@ -37,6 +37,10 @@ class Died(Exception):
     """The process ended, or was killed, before it replied."""
 
 
+class Hung(Died):
+    """The process was killed, because it did not reply in time."""
+
+
 class _Request(NamedTuple):
     content: Any
     seconds: float
@@ -94,7 +98,7 @@ class Process:
         except Died as death:
             last = last_lines(self.printed())
             self.close()
-            raise Died(f"{death}{last}") from None
+            raise type(death)(f"{death}{last}") from None
         return message
 
     def printed(self) -> str:
@@ -182,7 +186,7 @@ class _Live:
         if message is None:
             ending = self.ending()
             was_late = self._process.returncode in (1, -signal.SIGKILL) and time.monotonic() >= late
-            raise Died(f"no reply within {seconds:g} s" if was_late else ending)
+            raise Hung(f"no reply within {seconds:g} s") if was_late else Died(ending)
         return message
 
     @property

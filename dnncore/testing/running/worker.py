@@ -26,9 +26,12 @@ from dnncore.selection.plugins import engine, register, registry
 from dnncore.testing.checks.results import CaseResult, Failure
 from dnncore.testing.checks.table import CHECKS, run_case
 from dnncore.testing.running.plan import compiled
-from dnncore.testing.running.process import Died, Process, last_lines, serve
+from dnncore.testing.running.process import Died, Hung, Process, last_lines, serve
 
 __all__ = ["Worker"]
+
+MOST_HANGS = 3
+"""Cases in a row that may hang. With a device that does not reply, a run would take days."""
 
 
 class _Request(NamedTuple):
@@ -73,6 +76,7 @@ class Worker:
         self.skipped = tuple(skip_checks)
         self._forbidden = compiled("forbidden", forbidden) if forbidden else None
         self._process = Process(__name__, plugins, environment)
+        self._hangs = 0  # of the cases before, in a row
 
     @property
     def started(self) -> int:
@@ -89,18 +93,25 @@ class Worker:
         If a case crashes, hangs or raises, the check "worker" fails. It also fails if the process
         has died since the case before, and if all implementations refuse because the backend's
         table of the operation is wrong. If a case prints forbidden text, the check "output" fails.
-        Raises `ExecutionError` if no process starts.
+        After three cases in a row that hung, no further case runs, and "worker" fails. Raises
+        `ExecutionError` if no process starts.
         """
+        if self._hangs >= MOST_HANGS:
+            text = f"not run, because the {MOST_HANGS} cases before hung; mend these first"
+            failure = Failure("worker", impl, text)
+            return CaseResult(problem, engine, "failed", (failure,), (), (), 1, {})
         started = time.perf_counter()
         request = _Request(problem, engine, impl, tuple(checks), self.skipped)
         try:
             result: CaseResult = self._process.ask(request, self.timeout)
         except Died as death:
+            self._hangs = self._hangs + 1 if isinstance(death, Hung) else 0
             spent = {"reference": 0.0, "building": 0.0, "running": time.perf_counter() - started}
             check, name = self._process.note or ("", "")
             where = f"in the check {check}: " if check else ""
             failure = Failure("worker", name or impl, f"{where}{death}")
             return CaseResult(problem, engine, "failed", (failure,), (), (), 1, spent)
+        self._hangs = 0
         return self._judge(result, self._process.printed(), impl)
 
     def _judge(self, result: CaseResult, printed: str, impl: str) -> CaseResult:
