@@ -391,8 +391,9 @@ def against_reference(
     stream: of the engine; it executes `pd`.
     exact: whether the outputs must be equal; an implementation may claim this for integers.
 
-    Returns one comparison per output name. Raises the errors of `Primitive.bind`, and
-    `BackendNotFound` if no reference is installed.
+    Returns one comparison per output name, without outputs that only their implementation can read.
+    Raises the errors of `Primitive.bind`, `DescriptorError` for inputs that only their
+    implementation can read, and `BackendNotFound` if no reference is installed.
     """
     if not isinstance(pd, PrimitiveDesc):
         raise DescriptorError(
@@ -400,18 +401,33 @@ def against_reference(
         )
     call = pd.primitive().bind(**arguments)
     stream.wait()
-    inputs = {
-        argument.name: np.array(arguments[argument.name].numpy())
-        for argument, _ in pd.arguments
-        if argument.direction == "in" or argument.name == _old_value(pd.op, pd.attr)
-    }
+    inputs = _inputs(pd, arguments)
     call(stream).wait()
     expected = expected_outputs(pd.op, pd.attr, inputs)
     factor = believed_factor(pd)
     return {
         name: right.check(arguments[name].numpy(), exact=exact, error_factor=factor)
         for name, right in expected.items()
+        if pd.descs[name].format_kind == "blocked"
     }
+
+
+def _inputs(pd: PrimitiveDesc, arguments: Mapping[str, Memory]) -> dict[str, Array]:
+    """The values that a launch reads. A private workspace stands for the public one of src."""
+    inputs, old = {}, _old_value(pd.op, pd.attr)
+    for argument, desc in pd.arguments:
+        name, is_read = argument.name, argument.direction == "in" or argument.name == old
+        if is_read and desc.format_kind == "blocked":
+            inputs[name] = np.array(arguments[name].numpy())
+        elif is_read and not (name == "workspace" and "src" in pd.descs and pd.op.forward_op):
+            raise DescriptorError(
+                f"comparison: {name} must have a format that the reference can read; got {desc};"
+                " compare the whole program with dnncore.crosscheck"
+            )
+    if "workspace" in pd.descs and "workspace" not in inputs and pd.op.forward_op:
+        forward = correct_values(pd.op.forward_op, Attributes(), {"src": inputs["src"]})
+        inputs["workspace"] = forward["workspace"]
+    return inputs
 
 
 def _old_value(op: Operation, attr: Attributes) -> str | None:

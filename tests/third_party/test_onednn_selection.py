@@ -256,3 +256,49 @@ def test_threads_share_a_primitive(onednn):
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+# -- workspaces of LRN, and the promise of ordinary numbers ----------------------------------------
+
+
+def test_lrn_and_its_gradient_have_one_workspace(onednn):
+    """Also where oneDNN's first choice is refused, so that the next one computes forward."""
+    stream, wishes = dnn.engine("cpu").stream(), {"impl": "onednn:*"}
+    forward = described("--lrn --dir=FWD_D mb2ic32_ih9ls5", **wishes)
+    memories = filled(forward)
+    assert dnn.against_reference(forward, memories, stream)["dst"].ok
+    op = problem("--lrn --dir=BWD_D mb2ic32_ih9ls5").op
+    backward = dnn.PrimitiveDesc(op, dnn.engine("cpu"), hint=forward, **wishes)
+    given = filled(backward) | {name: memories[name] for name in ("src", "workspace")}
+    assert dnn.against_reference(backward, given, stream)["diff_src"].ok
+
+
+ORDINARY = """
+import numpy as np, dnncore as dnn, dnncore_onednn
+from dnncore.problem import read
+dnn.register(dnncore_onednn)
+for text in ("--eltwise 2x70x5", "--pool --alg=max mb2ic16_ih8oh4kh2sh2",
+             "--conv --attr-post-ops=relu mb2ic16oc32_ih14kh3ph1", "--softmax 3x40"):
+    (problem,) = read(text)
+    pd = dnn.PrimitiveDesc(problem.op, dnn.engine("cpu"), problem.attr, impl="onednn:*")
+    memories = {name: dnn.Memory(desc, pd.engine) for name, desc in pd.descs.items()}
+    draws = np.random.default_rng(2)
+    for argument, desc in pd.arguments:
+        if argument.direction == "in":
+            desc.pack(draws.standard_normal(desc.dims).astype("f4"), memories[argument.name].buffer)
+    found = dnn.against_reference(pd, memories, pd.engine.stream())
+    print(text.split()[0], all(comparison.ok for comparison in found.values()))
+"""
+
+
+def test_ordinary_numbers_may_be_promised(run):
+    expected = ["--eltwise True", "--pool True", "--conv True", "--softmax True"]
+    assert run(ORDINARY, DNNCORE_ONEDNN_FINITE="1").splitlines() == expected
+    with pytest.raises(AssertionError, match="no implementation on cpu accepts"):
+        run(ORDINARY, DNNCORE_ONEDNN_FINITE="0")
+
+
+def test_another_value_of_the_promise_is_an_error(run):
+    program = "import dnncore_onednn.deviations"
+    with pytest.raises(AssertionError, match="DNNCORE_ONEDNN_FINITE must be 0 or 1; got 'yes'"):
+        run(program, DNNCORE_ONEDNN_FINITE="yes")

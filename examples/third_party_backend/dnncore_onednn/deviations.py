@@ -3,19 +3,43 @@
 oneDNN accepts all of them. The rows were found with dnncore's conformance kit, on a processor with
 AVX-512 and oneDNN 3.2. `jit` is in the names of oneDNN's implementations that generate code; the
 others are plain loops, whose names begin with `ref` or `simple`.
+
+With `DNNCORE_ONEDNN_FINITE=1`, the user promises that each number is 0, or from 1e-12 to 1e12 in
+size. Then problems that oneDNN computes otherwise only for other numbers are not refused.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dnncore import backend
-from dnncore.backend import Attributes, Operation, PostOp, RefusalKind, Refused
+from dnncore.backend import (
+    Attributes,
+    DescriptorError,
+    Operation,
+    PostOp,
+    RefusalKind,
+    Refused,
+)
 
 __all__ = ["is_deterministic", "refusal"]
+
+VARIABLE = "DNNCORE_ONEDNN_FINITE"
+
+
+def _promise() -> bool:
+    """Whether the user promises finite numbers."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if text not in ("", "0", "1"):
+        raise DescriptorError(f"{VARIABLE} must be 0 or 1; got {text!r}; unset it for 0")
+    return text == "1"
+
+
+ONLY_FINITE = _promise()
 
 Operations = tuple[type[Operation], ...]
 Rule = Callable[[Any, Attributes], bool]
@@ -45,10 +69,13 @@ POST_OPS: dict[type[Operation], tuple[str, ...]] = {
 }
 # Others lose NaN (clip, logistic, relu, max, ge), make NaN of infinity (gelu_erf), have larger
 # errors (log, mish), or fail when their code is generated (comparisons).
-ELTWISE_POST_OPS = (
+ELTWISE_POST_OPS: tuple[str, ...] = (
     "abs", "elu", "gelu_tanh", "hardswish", "linear", "round", "sqrt", "square", "tanh",
 )  # fmt: skip
-BINARY_POST_OPS = ("add", "sub", "mul", "div")
+BINARY_POST_OPS: tuple[str, ...] = ("add", "sub", "mul", "div")
+if ONLY_FINITE:
+    ELTWISE_POST_OPS += ("clip", "clip_v2", "gelu_erf", "logistic", "relu")
+    BINARY_POST_OPS += ("max", "min")
 
 
 def _post_op_refusal(op: Operation, post_op: PostOp) -> str | None:
@@ -165,19 +192,34 @@ DEVIATIONS = (
     Deviation(LAYERS, "ignores the stride of bias", _has_bias_with_gaps, kind="format"),
     Deviation((backend.ConvolutionForward,), "crashes if dst begins at an odd address",
               _is_finished, "*gemm*"),
-    Deviation(CONVOLUTION, "makes NaN of numbers beside NaN or infinity", _is_bf16, kind="type"),
     Deviation((*FORWARD, *BACKWARD), "computes a part of tensors of more than 5 dims",
               _has_many_dims, "ref*", kind="shape"),
+    Deviation(FORWARD, "has large errors", _of("log", "mish", "soft_relu"), "*jit*"),
+    Deviation(BACKWARD, "has large errors", _of("tanh", "logistic")),
+    Deviation(SOFTMAX, "loses NaN and has large errors", _of("log"), "*jit*"),
+    Deviation((backend.SoftmaxBackward,), "reads and writes at wrong places if formats differ",
+              _has_several_formats, kind="format"),
+    Deviation((backend.LRNForward,), "returns 0 for numbers of 1e8", implementations="*jit*"),
+    Deviation(LRN, "overflows or underflows unless k is from {:g} to {:g}".format(*RANGE_OF_K),
+              _has_extreme_k),
+    Deviation((backend.LRNBackward,), "sums a window for each element of each window",
+              _has_large_windows, kind="resources"),
+    Deviation((backend.PoolingBackward,), "overwrites the gaps of diff_src", _has_gaps,
+              kind="format"),
+    Deviation((backend.PoolingBackward,), "rounds partial sums", _is_bf16, kind="type"),
+)  # fmt: skip
+
+# Only results of NaN, infinity, numbers below 1e-12 or above 1e12, or -0 differ.
+OF_SPECIAL_NUMBERS = (
+    Deviation(CONVOLUTION, "makes NaN of numbers beside NaN or infinity", _is_bf16, kind="type"),
     Deviation(FORWARD, "loses NaN", _of("clip", "clip_v2")),
     Deviation(FORWARD, "loses NaN, or makes NaN of infinity", _is_relu),
     Deviation(FORWARD, "makes another number of NaN", _of("exp", "hardsigmoid"), "*jit*"),
     Deviation(FORWARD, "makes NaN of infinity", _of("gelu_erf", "pow"), "*jit*"),
-    Deviation(FORWARD, "has large errors", _of("log", "mish", "soft_relu"), "*jit*"),
     Deviation(FORWARD, "loses NaN", _of("logistic"), "ref*"),
     Deviation(FORWARD, "loses small numbers", _of("swish")),
     Deviation(BACKWARD, "loses NaN", _of("abs", "hardswish", "pow")),
     Deviation(BACKWARD, "loses NaN", lambda op, _attr: op.algorithm == "elu" + FROM_DST),
-    Deviation(BACKWARD, "has large errors", _of("tanh", "logistic")),
     Deviation(BACKWARD, "loses NaN or small numbers", _of("elu", "exp", "relu"), "*jit*"),
     Deviation(BACKWARD, "loses NaN", _of("hardsigmoid"), "ref*"),
     Deviation(BACKWARD, "loses NaN or small numbers", _of("soft_relu")),
@@ -187,18 +229,7 @@ DEVIATIONS = (
               _of("max", "min", "norm_lp_max", "norm_lp_power_p_max")),
     Deviation((backend.PoolingForward,), "loses NaN, and infinity in a window of it", _of("max")),
     Deviation(SOFTMAX, "returns 0 where all numbers are -infinity", _of("accurate")),
-    Deviation(SOFTMAX, "loses NaN and has large errors", _of("log"), "*jit*"),
     Deviation((backend.SoftmaxBackward,), "loses NaN", _of("log"), "*jit*"),
-    Deviation((backend.SoftmaxBackward,), "reads and writes at wrong places if formats differ",
-              _has_several_formats, kind="format"),
-    Deviation((backend.LRNForward,), "overflows for large numbers", implementations="*jit*"),
-    Deviation(LRN, "overflows or underflows unless k is from {:g} to {:g}".format(*RANGE_OF_K),
-              _has_extreme_k),
-    Deviation((backend.LRNBackward,), "sums a window for each element of each window",
-              _has_large_windows, kind="resources"),
-    Deviation((backend.PoolingBackward,), "overwrites the gaps of diff_src", _has_gaps,
-              kind="format"),
-    Deviation((backend.PoolingBackward,), "rounds partial sums", _is_bf16, kind="type"),
     Deviation((backend.InnerProductBackwardWeights,), "makes NaN of infinity", _is_bf16,
               kind="type"),
     Deviation((backend.Reorder,), "makes another integer of NaN and infinity",
@@ -209,6 +240,8 @@ DEVIATIONS = (
               kind="type"),
 )  # fmt: skip
 
+ROWS = DEVIATIONS if ONLY_FINITE else (*DEVIATIONS, *OF_SPECIAL_NUMBERS)
+
 
 def refusal(op: Operation, attr: Attributes, impl_name: str = "") -> Refused | None:
     """The first deviation that applies to all implementations, or to the named one."""
@@ -216,7 +249,7 @@ def refusal(op: Operation, attr: Attributes, impl_name: str = "") -> Refused | N
         text = _post_op_refusal(op, post_op)
         if text is not None:
             return Refused("attribute", f"oneDNN {text}")
-    for row in DEVIATIONS:
+    for row in ROWS:
         if _concerns(row, impl_name) and isinstance(op, row.operations) and row.applies(op, attr):
             return Refused(row.kind, f"oneDNN {row.reason}; got {_cause(op, row.kind)}")
     return None

@@ -21,7 +21,7 @@ from dnncore_onednn.library import OneDnnError, default
 from dnncore_onednn.operations import PRODUCTS
 from dnncore_onednn.primitive import OneDnnPrimitive, Streams
 from dnncore_onednn.threads import Threads
-from dnncore_onednn.workspaces import workspace_of
+from dnncore_onednn.workspaces import forward_of, workspace_of
 
 __all__ = ["TABLE"]
 
@@ -75,7 +75,7 @@ def _described(op: Operation, attr: Attributes, hint: Any) -> Description | Refu
     """
     asks = attr.deterministic and not is_deterministic(op)
     own = replace(attr, scratchpad="user", deterministic=asks)
-    forward = Description(LAYOUTS, hint.op, Attributes()) if hint and op.forward_op else None
+    forward = forward_of(hint, LAYOUTS) if hint and op.forward_op else None
     found = Description(LAYOUTS, op, own, forward)
     while (refused := refusal(op, attr, found.impl_name)) is not None:
         if isinstance(op, PRODUCTS) or not found.advance():

@@ -9,10 +9,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnncore.backend import MemoryDesc, Operation, PoolingForward, Refused
+from dnncore.backend import Attributes, MemoryDesc, Operation, PoolingForward, Refused
 from dnncore_onednn.description import Description
+from dnncore_onednn.layouts import Layouts
 
-__all__ = ["workspace_of"]
+__all__ = ["forward_of", "workspace_of"]
+
+
+def forward_of(hint: Any, layouts: Layouts) -> Description:
+    """oneDNN's forward primitive that writes the workspace of a hint; the first one if none does.
+
+    hint: the primitive descriptor of a forward operation, by any implementation.
+    """
+    found = Description(layouts, hint.op, Attributes())
+    given = hint.workspace_desc
+    while given is not None and _own(found, given) != given:
+        if not found.advance():
+            return Description(layouts, hint.op, Attributes())
+    return found
 
 
 def workspace_of(op: Operation, description: Description, hint: Any) -> MemoryDesc | Refused | None:
