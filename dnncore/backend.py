@@ -159,7 +159,9 @@ class Accepted:
         It may exceed 1. Give either `efficiency` or `seconds`, and not both.
     seconds: the estimated seconds of an execution, above 0.
     scratchpad_bytes: bytes of scratchpad that an execution needs, at least 0.
-    workspace: its descriptor if it differs from the public one, `op.workspace_desc(hint)`.
+    workspace: its descriptor if it differs from the public one, `op.workspace_desc(hint)`. A
+        private one is opaque, with 0 bytes if nothing is kept. Only the same backend can compute a
+        gradient with it, and must accept that.
     deterministic: the result is bit-equal from run to run.
     exact: results for small integers are exact. Only an algorithm that permits an error factor
         above 1 may be inexact.
@@ -231,6 +233,10 @@ Run: TypeAlias = Callable[[Stream, Sequence[Event]], Event]
 
 class Executable(ABC):
     """A compiled primitive without arguments.
+
+    A run writes all elements of its outputs, and zeros to their padding. It changes nothing else,
+    also not the gaps between elements. Tensors may begin at any byte. NaN and infinities come
+    through as in the formula; docs/conformance.md has the rules.
 
     chain: optional static function. It combines consecutive runs of executables that have the same
     function object into one run (see `Sequence`).

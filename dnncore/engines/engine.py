@@ -235,10 +235,11 @@ class CpuEngine(HostEngine):
     """The CPU with the host's memory. Backends provide its implementations.
 
     num_threads: the number of threads of every backend's implementations; see `set_num_threads`.
-        An implementation reads it in `accept` or `build`. If it calls a library with threads of its
-        own, such as a BLAS, it limits the library's threads to this number for the time of each
-        call: by a setter that holds for the calling thread, as `omp_set_num_threads` does, or with
-        `threadpoolctl.threadpool_limits(count)`. If it can do neither, it says so in its documents.
+        An implementation reads it in `accept` or `build`, in the thread that calls them. If it
+        calls a library with threads of its own, such as a BLAS, it limits the library's threads to
+        this number for the time of each call: by a setter that holds for the calling thread, as
+        `omp_set_num_threads` does, or with `threadpoolctl.threadpool_limits(count)`. If it can do
+        neither, it says so in its documents.
         The reference, which only defines results, ignores the number.
     """
 

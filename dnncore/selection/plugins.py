@@ -192,7 +192,10 @@ class Registry:
             gone = [name for name, loaded in self.loaded.items() if loaded.plugin is plugin]
             kinds: set[str] = set()
             for name in gone:
-                kinds.update(self.loaded.pop(name).backend.engines)
+                backend = self.loaded.pop(name).backend
+                kinds.update(backend.engines)
+                for path in (*backend.engines.values(), *backend.implementations.values()):
+                    self._objects.pop(path, None)  # another module may have this name later
                 self.failures.pop(name, None)
             self._engines.forget(lambda place: place[0] in kinds)
             self._changed()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 import warnings
 
 import pytest
@@ -18,6 +19,16 @@ def test_hook_dnncore_backends_registers_and_unregisters():
         assert "toybackend" in {b.name for b in dnn.backends()}
         assert dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu")).impl_name == "toybackend:a"
     assert "toybackend" not in {b.name for b in dnn.backends()}
+
+
+def test_a_later_module_of_one_name_brings_its_own_table(monkeypatch):
+    for answer in ("first", "second"):
+        tables = types.ModuleType("replaced_tables")
+        tables.TABLE = [Relu(f"toybackend:{answer}", 9.0)]
+        monkeypatch.setitem(sys.modules, "replaced_tables", tables)
+        with registered(table="replaced_tables:TABLE"):
+            pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+        assert pd.impl_name == f"toybackend:{answer}"
 
 
 def test_a_plugin_may_return_several_backends():
