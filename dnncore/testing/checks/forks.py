@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import connection
 from typing import NoReturn
 
 import numpy as np
@@ -64,7 +64,7 @@ def _fault_in_child(work: Callable[[], None]) -> str:
     if not child:
         _end_after(work, writer)
     os.close(writer)
-    has_ended = bool(select.select([reader], [], [], CHILD_SECONDS)[0])
+    has_ended = bool(connection.wait([reader], CHILD_SECONDS))
     if not has_ended:
         os.kill(child, signal.SIGKILL)
     text = os.read(reader, MOST_BYTES).decode(errors="replace")
