@@ -126,7 +126,7 @@ def _seen(path: Path, size: int, address: int) -> Seen:
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
     )  # fmt: skip
     with path.open("ab+") as file:
-        if file.tell() < size:  # the file is new: "a" starts at the end of the file
+        if file.tell() < size:  # mode "a" starts at the end of a file, so this one is new
             file.truncate(size)
         got = libc.mmap(
             address, size, mmap.PROT_READ | mmap.PROT_WRITE,

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Hidden:
-    """What the program's memories stand for, by memory."""
+    """The values that the program's unreadable memories represent, by memory."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakKeyDictionary[Memory, tuple[int, Any]] = (

@@ -59,7 +59,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Claims:
-    """What an implementation claims about its errors.
+    """The claims of an implementation about its errors.
 
     exact: whether results are exact if no rounding can occur.
     error_factor: the factor of its bounds.
@@ -76,7 +76,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the reference says about a call.
+    """The result of comparing a call with the reference.
 
     differences: the arguments that diverge, in order; none if the call is right.
     verdict: lines of text about the two implementations.

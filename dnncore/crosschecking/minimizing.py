@@ -142,7 +142,7 @@ def _part(whole: Array, desc: MemoryDesc, *, takes_first: bool) -> Array | None:
 
 
 def _computed(op: Operation, inputs: Inputs) -> dict[str, Array]:
-    """What a gradient reads of its forward operation, such as a workspace, for the new inputs.
+    """Outputs of the forward operation, such as a workspace, that a gradient reads, for new inputs.
 
     Parts of the old workspace could point outside of the smaller tensors.
     """

@@ -38,7 +38,7 @@ def wrong_outputs(saved: SavedCall) -> list[str]:
 
 
 def with_problem(saved: SavedCall, problem: Problem) -> SavedCall:
-    """The same inputs for another problem, computed by the implementations that it names.
+    """A saved call with the same inputs and another problem, which names its implementations.
 
     Raises `DescriptorError` if the operation has other arguments.
     """

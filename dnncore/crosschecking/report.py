@@ -1,4 +1,4 @@
-"""What a cross-check found: divergences, calls that were not compared, and a summary."""
+"""The results of a cross-check: divergences, calls that were not compared, and a summary."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def command(path: Path) -> str:
 
 @dataclass
 class Report:
-    """What a cross-check found so far. `str` returns the summary.
+    """The results of a cross-check so far. `str` returns the summary.
 
     compared_with: the name that was passed to `crosscheck`.
     calls: launches of the program.

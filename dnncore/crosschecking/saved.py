@@ -60,7 +60,7 @@ class SavedCall:
         )  # fmt: skip
 
     def on(self, engine: str) -> SavedCall:
-        """The same call on another engine; on its own, it stays as it is."""
+        """The same call on another engine. Returns the call itself if the engine is its own."""
         if engine == self.engine:
             return self
         return replace(self, engine=engine, src_engine=engine)

@@ -27,7 +27,7 @@ DEFAULT_SLOWDOWN = 15.0
 
 
 class crosscheck(contextlib.AbstractContextManager[Report]):  # noqa: N801 - used as a function
-    """Repeat every launch in a `with` block by another implementation and compare the results.
+    """Repeat the launches in a `with` block by another implementation and compare the results.
 
     It repeats launches of all primitives, bound calls and sequences, also of those made before the
     block, in all threads. The other implementation gets copies of the inputs.

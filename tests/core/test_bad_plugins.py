@@ -1,5 +1,6 @@
 """Plugins that return nonsense: each is reported, none wins, and the others go on."""
 
+import inspect
 import itertools
 import math
 import types
@@ -25,6 +26,8 @@ from dnncore.backend import (
     Peaks,
     Refused,
 )
+from dnncore.documents.docstrings import must_be_defined
+from dnncore.selection import answers
 
 CPU = dnn.engine("cpu")
 _numbers = itertools.count()
@@ -534,6 +537,12 @@ def engine_class(kind="toy", **members):
 
 def lists(found):
     return classmethod(lambda cls: found)
+
+
+def test_the_page_of_the_contract_and_the_loader_require_the_same_methods():
+    members = {name: inspect.getattr_static(Engine, name) for name in vars(Engine)}
+    shown = {name for name, member in members.items() if must_be_defined(member)}
+    assert shown == set(answers.REQUIRED)
 
 
 @contextmanager

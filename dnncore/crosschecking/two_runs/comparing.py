@@ -31,7 +31,7 @@ MOST_LISTED = 20
 
 @dataclass
 class Outcome:
-    """What two runs of a program showed. `str` returns the text.
+    """The comparison of two runs of a program. `str` returns the text.
 
     accumulated: (norm-wise difference, call of the second run) of calls that only differ because
         of their inputs.
