@@ -35,7 +35,8 @@ before it.
      name. `free` is never called from within a collection of garbage. The failure of a command is
      raised once by its stream and does not fail later commands. All streams of an engine share
      the clock of their events. Standard keys of `Device.limits`. What an engine does in a forked
-     child. The docstrings of `Engine`, `Stream` and `Event` have the rules.
+     child. The docstrings of `Engine`, `Stream` and `Event` have the rules. Notes, details and
+     knobs of an acceptance.
 
 Formats of a backend's own
 --------------------------
@@ -49,6 +50,22 @@ The user allocates such a memory and fills it by a reorder from a plain format, 
 computes: its table for `Reorder` has an implementation that accepts `op.dst.tag` of this form. All
 others refuse it. Put into the name whatever decides the layout, so that equal names mean equal
 layouts. A launch gets the memory as `memory.buffer`, without an offset.
+
+Knobs
+-----
+An implementation may let programs choose its parameters, such as the size of a work-group. It
+declares `Knob`s in its acceptance, with a function `tune` that makes the acceptance for other
+values:
+
+    def accept(self, op, attr, engine, hint):
+        return self.accepted(op, group=64)
+
+    def accepted(self, op, group):
+        sizes = Knob("group", group, (32, 64, 128), "work-items of a work-group")
+        tune = functools.partial(self.accepted, op)
+        return Accepted(op, build=..., efficiency=0.5, knobs=(sizes,), tune=lambda v: tune(**v))
+
+The core checks the names and values of a request, and calls `tune` with all of the knobs.
 """
 
 from __future__ import annotations
@@ -82,6 +99,8 @@ from dnncore.errors import (
 )
 from dnncore.forking import INNERMOST, hold_at_fork
 from dnncore.interrupts import holding, in_main_thread, locked, rest, uninterrupted
+from dnncore.knobs import Knob, KnobValue
+from dnncore.notes import NOTES
 from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
@@ -167,6 +186,12 @@ class Accepted:
         above 1 may be inexact.
     error_factor: the error bound of the algorithm, as a multiple of the bound of direct sums. At
         most what the algorithm of `op` permits: 1, except for Winograd's.
+    notes: words of `NOTES` that describe how it computes this problem.
+    detail: a text for people that names the kernel, such as "jit:avx512_core". At most 100
+        characters, without commas.
+    knobs: the parameters that a program may choose for this problem.
+    tune: makes the acceptance of the same problem for other values. It gets a value for each knob
+        by name. It is as quick as `accept`, and refuses combinations that it cannot have.
     """
 
     op: Operation
@@ -178,6 +203,10 @@ class Accepted:
     deterministic: bool = True
     exact: bool = True
     error_factor: float = 1.0
+    notes: Collection[str] = ()
+    detail: str = ""
+    knobs: Sequence[Knob] = ()
+    tune: Callable[[Mapping[str, KnobValue]], Accepted | Refused] | None = None
 
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -319,9 +348,12 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "INNERMOST",
     "Implementation",
     "InnerProduct",
+    "Knob",
+    "KnobValue",
     "LRN",
     "Memory",
     "MemoryDesc",
+    "NOTES",
     "Order",
     "Peaks",
     "PluginError",

@@ -29,8 +29,8 @@ class Dnncore:
 
     @classmethod
     def of(cls, problem: Problem, engine: dnn.Engine) -> Dnncore:
-        """The library with the name patterns of a problem."""
-        return cls(engine, impl=problem.impl or None, skip_impl=problem.skip_impl or None)
+        """The library with the name patterns and knobs of a problem."""
+        return cls(engine, **problem.wishes)
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> dnn.PrimitiveDesc:
         """The best implementation that matches the patterns. They do not apply to reorders."""
@@ -137,7 +137,7 @@ def untuned(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 def on_cpu(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """The implementation that is chosen on the CPU engine."""
-    return chosen(replace(problem, impl="", skip_impl=""), replace(terms, engine="cpu"))
+    return chosen(replace(problem, impl="", skip_impl="", knobs=""), replace(terms, engine="cpu"))
 
 
 def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:

@@ -252,7 +252,7 @@ def _refused(task: _Task, refusals: Sequence[str]) -> Row:
 
 def _no_candidate(problem: Problem) -> str:
     variables = ("DNNCORE_IMPL", "DNNCORE_SKIP_IMPL")
-    filters = {"--impl": problem.impl, "--skip-impl": problem.skip_impl}
+    filters = {"--impl": problem.impl, "--skip-impl": problem.skip_impl, "--knobs": problem.knobs}
     filters |= {name: os.environ.get(name, "") for name in variables}
     given = " ".join(f"{option}={text}" for option, text in filters.items() if text)
     return f"there is no implementation{f' that matches {given}' if given else ''}"

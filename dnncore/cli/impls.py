@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import click
 
-from dnncore.backend import Refusal
+from dnncore.backend import Knob, KnobValue, Refusal
 from dnncore.cli.lines import STYLES, line, wrapped
 from dnncore.cli.problems import (
     SETTINGS,
@@ -33,15 +32,15 @@ __all__ = ["impls"]
     "-v",
     "verbose",
     is_flag=True,
-    help="Also list refusals of host fallbacks, and refusals by filters such as --impl.",
+    help="Also list knobs, refusals of host fallbacks, and refusals by filters such as --impl.",
 )
 @as_json_option
 @problem_words
 def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool) -> None:
     """List the implementations of a problem.
 
-    Those that accept come first, ranked by estimated seconds. Then come those that refuse, with
-    their reasons. Backends that are not available come last.
+    Those that accept come first, ranked by estimated seconds, with notes on how they compute. Then
+    come those that refuse, with their reasons. Backends that are not available come last.
 
     PROBLEM is a text, such as: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
 
@@ -57,7 +56,7 @@ def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool)
             found = list(_rows(problem, name, verbose=verbose))
             rows += found
             if not as_json:
-                _print(f"{problem} on {name}", found)
+                _print(f"{problem} on {name}", found, verbose=verbose)
     missing = [
         {"backend": status.name, "status": status.status, "reason": status.reason}
         for status in registry.failures.values()
@@ -84,6 +83,9 @@ def _rows(problem: Problem, engine_name: str, *, verbose: bool) -> Iterator[Row]
             "seconds": float(f"{pd.seconds:.3g}"),
             "source": pd.rank_source,
             "scratchpad_bytes": pd.scratchpad_bytes,
+            "detail": pd.detail,
+            "notes": list(pd.notes),
+            "knobs": [_knob_row(knob, pd.knob_values[knob.name]) for knob in pd.knobs],
         }
     own = [r for r in refusals if r.kind != "filter" and not r.impl_name.startswith("host:")]
     for refusal in refusals if verbose or not (found or own) else own:
@@ -96,16 +98,25 @@ def _rows(problem: Problem, engine_name: str, *, verbose: bool) -> Iterator[Row]
         }
 
 
+def _knob_row(knob: Knob, value: KnobValue) -> Row:
+    return {
+        "name": knob.name,
+        "value": value,
+        "default": knob.default,
+        "values": list(knob.values),
+        "description": knob.description,
+    }
+
+
 def _selected(
     problem: Problem, engine_name: str
 ) -> tuple[list[PrimitiveDesc], tuple[Refusal, ...]]:
     """All primitive descriptors, best first, and the refusals."""
-    wishes: dict[str, Any] = {"impl": problem.impl or None, "skip_impl": problem.skip_impl or None}
-    found = list(primitive_descs(problem.op, engine(engine_name), problem.attr, **wishes))
+    found = list(primitive_descs(problem.op, engine(engine_name), problem.attr, **problem.wishes))
     if found:
         return found, found[0].refusals
     try:
-        PrimitiveDesc(problem.op, engine(engine_name), problem.attr, **wishes)
+        PrimitiveDesc(problem.op, engine(engine_name), problem.attr, **problem.wishes)
     except NoImplementation as error:
         return [], error.refusals
     raise AssertionError("an operation without implementations has been accepted")
@@ -114,14 +125,20 @@ def _selected(
 # -- text output ----------------------------------------------------------------------------------
 
 
-def _print(title: str, rows: Sequence[Row]) -> None:
+def _print(title: str, rows: Sequence[Row], *, verbose: bool) -> None:
     """Print the implementations that accept, best first, then those that refuse."""
     line((title, "bold"))
     accepted = [row for row in rows if row["status"] == "accepted"]
     width = max((len(row["implementation"]) for row in accepted), default=0)
     for row in accepted:
         name, time = row["implementation"].ljust(width), _microseconds(row["seconds"])
-        line(f"  {row['rank']:>2}  ", (name, STYLES["accepted"]), f"  {time:>11}  {row['source']}")
+        manner = "".join(f", {word}" for word in (row["detail"], *row["notes"]) if word)
+        text = f"  {time:>11}  {row['source']}{manner}"
+        line(f"  {row['rank']:>2}  ", (name, STYLES["accepted"]), text)
+        for knob in row["knobs"] if verbose else ():
+            values = ", ".join(map(str, knob["values"]))
+            text = f"knob {knob['name']}:{knob['value']}  {knob['description']}; values {values}"
+            wrapped(text, 6)
     if not accepted:
         line("  ", ("no implementation accepts", STYLES["refused"]))
     refused = [row for row in rows if row["status"] == "refused"]

@@ -19,6 +19,7 @@ import numpy as np
 from dnncore.crosschecking.call import Call
 from dnncore.errors import DescriptorError, NoImplementation, describe
 from dnncore.interrupts import pass_on
+from dnncore.knobs import write_knobs
 from dnncore.problem import Problem, read
 from dnncore.selection.host_fallback import PREFIX
 from dnncore.selection.plugins import engine as open_engine
@@ -79,7 +80,8 @@ class SavedCall:
         is_host = self.implementation.startswith(PREFIX)
         crosses = self.src_engine != self.engine
         wishes: dict[str, Any] = {
-            "impl": self.implementation, "skip_impl": "", "host_fallback": is_host,
+            **problem.wishes, "impl": self.implementation, "skip_impl": "",
+            "host_fallback": is_host,
             "src_engine": open_engine(self.src_engine) if crosses else None,
         }  # fmt: skip
         found = list(primitive_descs(problem.op, engine, problem.attr, **wishes))
@@ -125,7 +127,7 @@ def problem_of(pd: PrimitiveDesc, alias: tuple[str, str] | None = None) -> Probl
     alias: the input and the output in one memory, or None.
     """
     op = pd.op.with_each(lambda desc: desc.with_format("any") if _is_opaque(desc) else desc)
-    problem = Problem(op, pd.attr, impl=pd.impl_name)
+    problem = Problem(op, pd.attr, impl=pd.impl_name, knobs=write_knobs(pd.requested_knobs))
     return replace(problem, inplace=alias is not None and problem.alike == alias)
 
 

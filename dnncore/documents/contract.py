@@ -54,7 +54,7 @@ SECTIONS = (
         " `Accepted.build` makes an `Executable`. On a host engine, `HostFunction` is one.",
         (
             "Implementation", "Accepted", "Refused", "RefusalKind", "Refusal", "Executable", "Run",
-            "HostFunction",
+            "HostFunction", "NOTES", "Knob", "KnobValue",
         ),
     ),
     Section(
@@ -118,10 +118,12 @@ ABOUT_NAMES = {  # what has no docstring of its own
     ' uses "filter" and "failed".',
     "Run": "A call with fixed arguments: `run(stream, wait_for)` launches it and returns an event.",
     "Buffer": "A block of an engine's memory: any object. On host engines a 1-D uint8 array.",
+    "NOTES": "The words of `Accepted.notes`: "
+    + "; ".join(f"`{word}`: {meaning}" for word, meaning in backend.NOTES.items()) + ".",
     "Order": f"The order of a stream's commands: {_texts(backend.Order)}.",
     "COMPLETED": "The event of a command that has ended before its call returns.",
     "INNERMOST": "The level of locks that are acquired last before a fork; see `hold_at_fork`.",
-}
+}  # fmt: skip
 
 NOTES = {  # below a docstring
     "Device": "Standard keys of `limits`, each optional: "

@@ -9,6 +9,7 @@ each value. If several options have several values, there is a problem for each 
 may replace the =.
 
     --impl=PATTERN --skip-impl=PATTERN      the implementations to use and to leave out
+    --knobs=NAME:VALUE+NAME:VALUE           parameters of an implementation
     --match=REGEX                           keeps only problems whose text, as printed by benchdnn
                                             (`matching.py`), contains a match; applies to all
                                             drivers, until an empty value or `--reset`

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from dnncore.attributes import Attributes
 from dnncore.errors import DescriptorError
+from dnncore.knobs import read_knobs
 from dnncore.ops import Operation
 from dnncore.problem import attributes, options
 from dnncore.problem.drivers import driver_of
@@ -14,7 +16,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["DEFAULTS", "Problem"]
 
-DEFAULTS = {**options.COMMON, **attributes.DEFAULTS, "impl": "", "skip-impl": ""}
+DEFAULTS = {**options.COMMON, **attributes.DEFAULTS, "impl": "", "skip-impl": "", "knobs": ""}
 """The options that all drivers have, and their default texts."""
 
 
@@ -24,17 +26,19 @@ class Problem:
 
     impl: name patterns that implementations must match.
     skip_impl: name patterns that implementations must not match.
+    knobs: values of parameters of implementations, such as group:128+unroll:4.
     name: the name of the shape, such as n"resnet_50:conv1*3". Problems may differ only in the name.
     inplace: whether the output is the memory of an input. `alike` has the pair.
 
     Raises `DescriptorError` if the attributes do not apply to the operation, if `inplace` has no
-    pair, or if a name or pattern contains blanks or quotes.
+    pair, if a name or pattern contains blanks or quotes, or if `knobs` cannot be read.
     """
 
     op: Operation
     attr: Attributes = field(default_factory=Attributes)
     impl: str = ""
     skip_impl: str = ""
+    knobs: str = ""
     name: str = ""
     inplace: bool = False
 
@@ -44,11 +48,18 @@ class Problem:
                 "problem: in place needs an input with the dims, type and format of the output"
             )
         self.attr.check(self.op)
+        read_knobs(self.knobs)
         for word in (self.impl, self.skip_impl, self.name):
             if re.search(r'[\s"]', word):
                 raise DescriptorError(
                     f"problem: names and patterns are words without blanks or quotes; got {word!r}"
                 )
+
+    @property
+    def wishes(self) -> dict[str, Any]:
+        """The keyword arguments of `PrimitiveDesc` that restrict the implementations."""
+        impl, skip_impl = self.impl or None, self.skip_impl or None
+        return {"impl": impl, "skip_impl": skip_impl, "knobs": read_knobs(self.knobs)}
 
     @property
     def alike(self) -> tuple[str, str] | None:
@@ -62,7 +73,7 @@ class Problem:
     def settings(self) -> dict[str, str]:
         """The texts of the shape and of options that differ from their defaults."""
         settings = {**driver_of(type(self.op)).write(self.op), **attributes.write(self.attr)}
-        settings |= {"impl": self.impl, "skip-impl": self.skip_impl}
+        settings |= {"impl": self.impl, "skip-impl": self.skip_impl, "knobs": self.knobs}
         return settings | ({"inplace": "true"} if self.inplace else {})
 
     def __str__(self) -> str:

@@ -280,7 +280,8 @@ class _Reader:
             op = driver.read(settings)
             with _missing(missing):
                 attr = attributes.read(settings, op.result)
-                problem = Problem(op, attr, settings["impl"], settings["skip-impl"], name)
+                impl, skip_impl = settings["impl"], settings["skip-impl"]
+                problem = Problem(op, attr, impl, skip_impl, settings["knobs"], name)
                 problem = _in_place(problem, settings)
         if missing:
             raise Unsupported(missing)

@@ -17,7 +17,7 @@ __all__ = ["simpler_problems", "simplest"]
 
 T = TypeVar("T")
 
-KEPT = {"impl", "skip-impl", "dir", "inplace"}
+KEPT = {"impl", "skip-impl", "knobs", "dir", "inplace"}
 """Options that select what fails."""
 
 LEAST = {"s": 1, "d": 0, "p": 0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from numbers import Integral, Real
 from typing import Any, NoReturn, TypeVar, get_args
 
@@ -29,6 +29,8 @@ from dnncore.engines.engine import Engine
 from dnncore.engines.peaks import Peaks
 from dnncore.errors import PluginError, describe, shortened, shown
 from dnncore.interrupts import pass_on
+from dnncore.knobs import Knob, KnobValue
+from dnncore.notes import NOTES
 from dnncore.ops import Operation
 from dnncore.selection.contract_version import checked_version
 from dnncore.tensors.datatypes import DATA_TYPES
@@ -45,6 +47,7 @@ __all__ = [
     "implementations_of",
     "is_lost",
     "opened",
+    "tuned",
 ]
 
 T = TypeVar("T")
@@ -249,22 +252,48 @@ def answer(
     implementation: Implementation[Any], op: Operation, attr: Attributes, engine: Engine, hint: Any
 ) -> Accepted | Refused:
     """Ask an implementation. Raises whatever it raises, if it is an Exception."""
-    return guarded(lambda: _checked(implementation.answer(op, attr, engine, hint), op))
+    return guarded(
+        lambda: _checked(implementation.answer(op, attr, engine, hint), op, method="accept")
+    )
 
 
-def _checked(given: object, op: Operation) -> Accepted | Refused:
+def tuned(
+    accepted: Accepted, op: Operation, requested: Mapping[str, KnobValue]
+) -> Accepted | Refused:
+    """The acceptance with the requested values of knobs, all others at their defaults.
+
+    Raises whatever `tune` raises, if it is an Exception.
+    """
+    known = {knob.name: knob for knob in accepted.knobs}
+    for name, value in requested.items():
+        if name not in known:
+            return Refused("filter", f"has no knob {name!r}; it has {', '.join(known) or 'none'}")
+        if not known[name].takes(value):
+            values = shortened(", ".join(map(str, known[name].values)))
+            return Refused("filter", f"knob {name!r} must be one of {values}; got {value!r}")
+    tune = accepted.tune
+    assert tune is not None  # `_broken` refuses acceptances with knobs and without it
+    all_values = {knob.name: requested.get(knob.name, knob.default) for knob in accepted.knobs}
+    found = guarded(lambda: _checked(tune(all_values), op, method="tune"))
+    # The problem's knobs and their defaults do not depend on the values.
+    return found if isinstance(found, Refused) else replace(found, knobs=accepted.knobs, tune=tune)
+
+
+def _checked(given: object, op: Operation, method: str) -> Accepted | Refused:
     if isinstance(given, Refused):
         reason: object = given.reason
         if not isinstance(reason, str):
-            _fail(f"accept returned a Refused whose reason must be a text; got {shown(reason)}")
+            _fail(f"{method} returned a Refused whose reason must be a text; got {shown(reason)}")
         if given.kind not in get_args(RefusalKind):
             return Refused("failed", shortened(f"unknown kind {shown(given.kind)}: {reason}"))
         return Refused(given.kind, shortened(reason))
     if not isinstance(given, Accepted):
-        _fail(f"accept returned {type(given).__name__}, not Accepted or Refused")
+        _fail(f"{method} returned {type(given).__name__}, not Accepted or Refused")
     copy = Accepted(**{field.name: getattr(given, field.name) for field in fields(Accepted)})
     for rule, got in _broken(copy, op):
-        _fail(f"accept returned a bad Accepted: {rule}; got {shown(got)}")
+        _fail(f"{method} returned a bad Accepted: {rule}; got {shown(got)}")
+    if copy.notes or copy.knobs:
+        return replace(copy, notes=tuple(sorted(set(copy.notes))), knobs=tuple(copy.knobs))
     return copy
 
 
@@ -299,6 +328,31 @@ def _broken(accepted: Any, op: Operation) -> Iterator[tuple[str, object]]:
             yield f"{name} must be True or False", getattr(accepted, name)
     if not (_is_finite(accepted.error_factor) and accepted.error_factor >= 1):
         yield "error_factor must be a finite number, at least 1", accepted.error_factor
+    notes = accepted.notes
+    if not isinstance(notes, Collection) or not all(
+        isinstance(note, str) and note in NOTES for note in notes
+    ):
+        yield f"notes must contain words of {', '.join(NOTES)}", notes
+    if not isinstance(accepted.detail, str) or not _is_detail(accepted.detail):
+        yield f"detail must be a text of at most {MOST_LETTERS} characters", accepted.detail
+    yield from _broken_knobs(accepted.knobs, accepted.tune)
+
+
+def _is_detail(text: str) -> bool:
+    return text.isprintable() and len(text) <= MOST_LETTERS and "," not in text
+
+
+def _broken_knobs(knobs: Any, tune: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(knobs, list | tuple) or not all(isinstance(knob, Knob) for knob in knobs):
+        yield "knobs must be a sequence of Knob", knobs
+        return
+    names = [knob.name for knob in knobs]
+    if len(set(names)) < len(names):
+        yield "knobs must have different names", names
+    if names and not callable(tune):
+        yield "knobs must come with a function `tune`", tune
+    if not names and tune is not None:
+        yield "tune must be None without knobs", tune
 
 
 def _fits(asked: object, got: object) -> bool:

@@ -40,7 +40,7 @@ class HostFallback(Implementation[Operation]):
     ) -> Accepted | Refused:
         """Accept what the CPU's implementation accepts with plain formats.
 
-        The estimate includes the transfers.
+        The estimate includes the transfers. Its knobs have their defaults.
         """
         if not self._allowed:
             return Refused("filter", ADVICE)
@@ -58,6 +58,9 @@ class HostFallback(Implementation[Operation]):
             seconds=seconds + transfers + launches,
             efficiency=None,
             scratchpad_bytes=0,
+            notes={*answer.notes, "host"},
+            knobs=(),
+            tune=None,
             build=lambda: _HostExecutable(answer, workspace, attr, self._cpu, engine),
         )
 

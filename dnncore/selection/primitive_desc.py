@@ -6,7 +6,7 @@ import functools
 import glob
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dnncore import observers
@@ -26,6 +26,7 @@ from dnncore.errors import (
 )
 from dnncore.execution.primitive import Primitive
 from dnncore.interrupts import pass_on
+from dnncore.knobs import Knob, KnobValue, checked_knobs, write_knobs
 from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import Argument
 from dnncore.selection import answers, host_fallback
@@ -53,8 +54,11 @@ class PrimitiveDesc:
     op: the operation descriptor; its formats may be `any`.
     engine: an engine, by default `dnncore.engine()`.
     hint: the forward primitive descriptor of a backward operation.
-    impl: comma-separated name patterns; the implementation must match one.
+    impl: comma-separated name patterns; the implementation must match one. The pattern `note:WORD`
+        matches implementations with this note; `notes` has the words.
     skip_impl: comma-separated name patterns; the implementation must match none.
+    knobs: values of the implementation's parameters by name, such as `{"group": 128}`. Only
+        implementations that have all of these knobs and values accept.
     host_fallback: whether the CPU may compute for an engine that lacks the operation; by default
         the value of `DNNCORE_HOST_FALLBACK`.
     src_engine: for a reorder, the engine of src if it differs.
@@ -77,8 +81,9 @@ class PrimitiveDesc:
         skip_impl: str | None = None,
         host_fallback: bool | None = None,
         src_engine: Engine | None = None,
+        knobs: Mapping[str, KnobValue] | None = None,
     ) -> None:
-        wishes = (hint, src_engine, impl, skip_impl, host_fallback)
+        wishes = (hint, src_engine, impl, skip_impl, host_fallback, knobs)
         request, selection = _choose(op, engine, attr, *wishes)
         if not selection.candidates:
             raise NoImplementation(_none_accepts(request, selection), selection.refusals)
@@ -162,6 +167,31 @@ class PrimitiveDesc:
         return self._candidate.accepted.error_factor
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Standard words for how the implementation computes, such as "compiles", sorted."""
+        return tuple(self._candidate.accepted.notes)
+
+    @property
+    def detail(self) -> str:
+        """The implementation's own text about its kernel; empty if it has none."""
+        return self._candidate.accepted.detail
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The parameters of the implementation that `knobs=` may choose for this problem."""
+        return tuple(self._candidate.accepted.knobs)
+
+    @property
+    def knob_values(self) -> dict[str, KnobValue]:
+        """The values of all knobs: those that were requested, and the defaults of the others."""
+        return {knob.name: knob.default for knob in self.knobs} | self.requested_knobs
+
+    @property
+    def requested_knobs(self) -> dict[str, KnobValue]:
+        """The values that `knobs=` has chosen."""
+        return dict(self._request.knobs)
+
+    @property
     def scratchpad_bytes(self) -> int:
         """Bytes of scratchpad that an execution needs."""
         return self._candidate.accepted.scratchpad_bytes
@@ -207,9 +237,9 @@ class PrimitiveDesc:
     def explain(self) -> str:
         """Return a text about all implementations.
 
-        For those that accept, it states the rank, the estimated time, the origin of the estimate
-        and the bytes of scratchpad. For those that refuse, it states the reason. Failures of
-        backends come last.
+        For those that accept, it states the rank, the estimated time, the origin of the estimate,
+        the bytes of scratchpad, the detail and the notes. For those that refuse, it states the
+        reason. Failures of backends come last.
         """
         lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):
@@ -218,6 +248,7 @@ class PrimitiveDesc:
                 f"{mark} {place + 1}. {candidate.impl_name}: accepted,"
                 f" {candidate.seconds * 1e6:.1f} us by {candidate.rank_source},"
                 f" {candidate.accepted.scratchpad_bytes} bytes of scratchpad"
+                + "".join(f", {word}" for word in candidate.manner)
             )
         lines += [f"   -  {refusal}" for refusal in self._selection.refusals]
         rows = registry.failures_of(*_key(self._request))
@@ -266,6 +297,7 @@ class PrimitiveDesc:
             self.impl_name,
             self.workspace_desc,
             request.num_threads,
+            request.knobs,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -285,10 +317,12 @@ class PrimitiveDesc:
         """Pickle the request and the implementation's name; the other process selects it again."""
         request = self._request
         parts = (request.op, request.engine, request.attr, request.hint, request.src_engine)
-        return _selected_again, (*parts, self.impl_name, request.num_threads)
+        return _selected_again, (*parts, self.impl_name, request.num_threads, request.knobs)
 
     def __repr__(self) -> str:
-        return f"<{self.op.KIND} by {self.impl_name} on {self.engine.name}>"
+        knobs = write_knobs(self.requested_knobs)
+        own = f"{self.impl_name} with {knobs}" if knobs else self.impl_name
+        return f"<{self.op.KIND} by {own} on {self.engine.name}>"
 
 
 def _selected_again(
@@ -299,10 +333,12 @@ def _selected_again(
     src_engine: Engine | None,
     impl_name: str,
     num_threads: int,
+    knobs: tuple[tuple[str, KnobValue], ...],
 ) -> PrimitiveDesc:
     select = functools.partial(
         PrimitiveDesc, op, engine, attr, hint=hint, src_engine=src_engine,
         impl=glob.escape(impl_name), host_fallback=impl_name.startswith(host_fallback.PREFIX),
+        knobs=dict(knobs),
     )  # fmt: skip
     return with_num_threads(num_threads, select)
 
@@ -356,6 +392,7 @@ def _choose(
     impl: str | None = None,
     skip_impl: str | None = None,
     host_fallback: bool | None = None,
+    knobs: Mapping[str, KnobValue] | None = None,
 ) -> tuple[Request, Selection]:
     """Check the request, ask all implementations, and notify the observers."""
     attr = DEFAULT_ATTRIBUTES if attr is None else attr
@@ -379,7 +416,8 @@ def _choose(
         attr.check(op)
     if hint is not None:
         op.check_hint(hint)
-    request = Request(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
+    chosen = checked_knobs(knobs)
+    request = Request(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback, chosen)
     selection = select(request)
     for observer in observers.active:
         observer.selected(request, selection)

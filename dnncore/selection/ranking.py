@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,11 @@ from dnncore.cache import MemoryCache
 from dnncore.engines.engine import Engine
 from dnncore.engines.threads import get_num_threads, with_num_threads
 from dnncore.environment import flag
-from dnncore.errors import PluginError, describe
+from dnncore.errors import DescriptorError, PluginError, describe
 from dnncore.interrupts import pass_on
+from dnncore.knobs import KnobValue
+from dnncore.notes import NOTES
+from dnncore.notes import PREFIX as NOTE
 from dnncore.ops import Operation
 from dnncore.selection import answers, host_fallback, transfer
 from dnncore.selection.plugins import engine, registry, warn_of_unknown
@@ -35,7 +38,8 @@ class Request:
     """A problem and the user's restrictions; selections are cached under this key.
 
     src_engine: the engine that a reorder reads from, if it is not `engine`.
-    impl, skip_impl: comma-separated name patterns in the syntax of `fnmatch`.
+    impl, skip_impl: comma-separated name patterns in the syntax of `fnmatch`, or `note:WORD`.
+    knobs: the requested values by name, sorted. Implementations without these knobs refuse.
     num_threads: threads of the CPU, for any engine, because of host fallbacks.
     """
 
@@ -47,6 +51,7 @@ class Request:
     impl: str | None = None
     skip_impl: str | None = None
     host_fallback: bool | None = None
+    knobs: tuple[tuple[str, KnobValue], ...] = ()
     num_threads: int = field(default_factory=get_num_threads)
 
     @property
@@ -72,6 +77,12 @@ class Candidate:
     seconds: float
     rank_source: str
 
+    @property
+    def manner(self) -> tuple[str, ...]:
+        """How it computes, as texts: its detail and its notes."""
+        details = (self.accepted.detail,) if self.accepted.detail else ()
+        return (*details, *self.accepted.notes)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -81,7 +92,8 @@ class Selection:
     refusals: tuple[Refusal, ...]
 
 
-PREFIXES = (host_fallback.PREFIX.rstrip(":"), "transfer")  # of names beside those of backends
+# Of names and patterns beside those of backends.
+PREFIXES = tuple(prefix.rstrip(":") for prefix in (host_fallback.PREFIX, transfer.PREFIX, NOTE))
 NOT_MATCHED = "not matched by impl="  # the start of this reason of a refusal
 
 
@@ -93,10 +105,12 @@ class _Filters:
     skipped: tuple[str, ...]
     preferred: tuple[str, ...]
 
-    def refusal(self, name: str) -> Refused | None:
-        if self.wanted and not _matches(name, self.wanted):
+    def refusal(self, name: str, notes: Collection[str] | None = None) -> Refused | None:
+        """The refusal by name and notes. Without notes, only if no note could change it."""
+        by_note = notes is None and any(pattern.startswith(NOTE) for pattern in self.wanted)
+        if self.wanted and not by_note and not _matches(name, self.wanted, notes or ()):
             return Refused("filter", f"{NOT_MATCHED}{','.join(self.wanted)}")
-        if _matches(name, self.skipped):
+        if _matches(name, self.skipped, notes or ()):
             return Refused("filter", f"matched by skip_impl={','.join(self.skipped)}")
         return None
 
@@ -122,7 +136,8 @@ def select(request: Request) -> Selection:
 def is_wanted(request: Request, candidate: Candidate) -> bool:
     """Whether the user asks for this implementation by a pattern, or prefers its backend."""
     preferred = candidate.backend in _patterns(None, "DNNCORE_PREFER")
-    return preferred or _matches(candidate.impl_name, _patterns(request.impl, "DNNCORE_IMPL"))
+    patterns = _patterns(request.impl, "DNNCORE_IMPL")
+    return preferred or _matches(candidate.impl_name, patterns, candidate.accepted.notes)
 
 
 def forget() -> None:
@@ -151,6 +166,8 @@ def _ask(request: Request, filters: _Filters) -> tuple[list[Candidate], list[Ref
     for backend, implementation in _implementations(request, candidates):
         name = implementation.name
         answer = filters.refusal(name) or _consider(backend, implementation, request)
+        if isinstance(answer, Candidate):
+            answer = filters.refusal(name, answer.accepted.notes) or answer
         if isinstance(answer, Refused):
             refusals.append(Refusal(name, answer.kind, answer.reason))
         else:
@@ -187,6 +204,8 @@ def _consider(
         answer = answers.answer(
             implementation, request.op, request.attr, request.engine, request.hint
         )
+        if request.knobs and isinstance(answer, Accepted):
+            answer = answers.tuned(answer, request.op, dict(request.knobs))
         if isinstance(answer, Refused):
             return answer
         return _unfit(answer, request) or _candidate(backend, implementation.name, answer, request)
@@ -215,10 +234,19 @@ def _candidate(backend: Backend, name: str, accepted: Accepted, request: Request
     return Candidate(name, backend.name, is_reference, accepted, seconds, source)
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+def _matches(name: str, patterns: tuple[str, ...], notes: Collection[str] = ()) -> bool:
+    names = [name, *(NOTE + note for note in notes)]
+    return any(fnmatch.fnmatchcase(each, pattern) for pattern in patterns for each in names)
 
 
 def _patterns(given: str | None, variable: str) -> tuple[str, ...]:
     text = os.environ.get(variable, "") if given is None else given
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    patterns = tuple(part.strip() for part in text.split(",") if part.strip())
+    for pattern in patterns:
+        word = pattern.removeprefix(NOTE)
+        if word != pattern and word not in NOTES:
+            source = variable if given is None else "impl or skip_impl"
+            raise DescriptorError(
+                f"{source}: a pattern with {NOTE} names one of {', '.join(NOTES)}; got {pattern!r}"
+            )
+    return patterns

@@ -60,12 +60,16 @@ class Crossing(Implementation[Reorder]):
         src_engine, side = self._src_engine, self._side
         seconds, _ = answers.estimate(answer, side)
         travelling = op.src if side is engine else op.dst
+        either_is_host = src_engine.is_host or engine.is_host
         rate = min(answers.peaks(src_engine).bandwidth, answers.peaks(engine).bandwidth)
         return replace(
             answer,
             seconds=seconds + travelling.nbytes / rate,
             efficiency=None,
             scratchpad_bytes=0,
+            notes=answer.notes if either_is_host else {*answer.notes, "host"},
+            knobs=(),
+            tune=None,
             build=lambda: _CrossingExecutable(op, attr, answer, src_engine, engine, side),
         )
 

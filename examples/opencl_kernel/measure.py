@@ -16,22 +16,25 @@ import numpy as np
 import dnncore as dnn
 
 SHAPES = ((2, 2, 2), (3, 3, 3), (4, 4, 4), (8, 8, 8), (1, 8, 8), (6, 1, 6))
-GROUPS = (8, 16, 32, 64, 128, 256)
 TUNING = Path(__file__).parent / "dnncore_small_matmul" / "tuning"
 RUNS = 9
 TUNING_RUNS = 60  # of which the least time counts: other processes can only lengthen it
 
 
-def call(engine, sizes, count, impl):
-    """Return a function that computes a batch of products once and waits."""
+def matmul(engine, sizes, count, impl, knobs=None):
+    """Return the primitive descriptor of a batch of products."""
     m, n, k = sizes
     descs = {"src": (count, m, k), "weights": (count, k, n), "dst": (count, m, n)}
     op = dnn.MatMul(**{name: dnn.MemoryDesc(dims) for name, dims in descs.items()})
-    pd = dnn.PrimitiveDesc(op, engine, impl=impl)
-    rng = np.random.default_rng(0)
+    return dnn.PrimitiveDesc(op, engine, impl=impl, knobs=knobs)
+
+
+def call(pd):
+    """Return a function that computes the products once, waits, and returns the seconds."""
+    engine, rng = pd.engine, np.random.default_rng(0)
     memories = {
-        name: dnn.Memory.from_numpy(rng.standard_normal(dims).astype("f4"), engine=engine)
-        for name, dims in descs.items()
+        name: dnn.Memory.from_numpy(rng.standard_normal(desc.dims).astype("f4"), engine=engine)
+        for name, desc in pd.descs.items()
     }
     bound, stream = pd.primitive().bind(**memories), engine.stream()
 
@@ -54,7 +57,8 @@ def compare(engine, count):
     """Print the times of both."""
     print(f"{engine.device.name}: {count} products, microseconds, median of {RUNS}")
     for sizes in SHAPES:
-        calls = [call(engine, sizes, count, impl) for impl in ("opencl:*", "small_matmul:*")]
+        impls = ("opencl:*", "small_matmul:*")
+        calls = [call(matmul(engine, sizes, count, impl)) for impl in impls]
         theirs, ours = map(statistics.median, times(calls, RUNS))
         m, n, k = sizes
         text = f"{m}x{k}:{k}x{n}"
@@ -64,17 +68,15 @@ def compare(engine, count):
 
 def tune(engine, count):
     """Write the fastest size of a work-group for each shape."""
-    from dnncore_small_matmul import implementation
-
     table = {}
-    for m, n, k in SHAPES:
-        calls = []
-        for group in GROUPS:
-            implementation.work_group = lambda *_, group=group: group
-            dnn.cache.primitives.clear()
-            calls.append(call(engine, (m, n, k), count, "small_matmul:*"))
+    for sizes in SHAPES:
+        m, n, k = sizes
+        impl = "small_matmul:*"
+        (knob,) = matmul(engine, sizes, count, impl).knobs
+        chosen = [{knob.name: value} for value in knob.values]
+        calls = [call(matmul(engine, sizes, count, impl, knobs)) for knobs in chosen]
         least = list(map(min, times(calls, TUNING_RUNS)))
-        table[f"m{m}n{n}k{k}"] = {"group": GROUPS[least.index(min(least))]}
+        table[f"m{m}n{n}k{k}"] = chosen[least.index(min(least))]
     name = re.sub(r"\W+", "_", engine.device.name.lower()).strip("_")
     TUNING.mkdir(exist_ok=True)
     path = TUNING / f"{name}.json"

@@ -23,6 +23,7 @@ from dnncore.backend import (
     Executable,
     HostEngine,
     HostFunction,
+    Knob,
     Peaks,
     Refused,
 )
@@ -123,6 +124,19 @@ BAD_CLAIMS = [
     ("build", Liar()),
     ("op", None),
     ("op", Liar()),
+    ("notes", "compiles"),
+    ("notes", ["fast"]),
+    ("notes", 3),
+    ("notes", [["compiles"]]),
+    ("detail", None),
+    ("detail", "a,b"),
+    ("detail", "two\nlines"),
+    ("detail", "long" * 100),
+    ("knobs", "tile"),
+    ("knobs", {"tile": 3}),
+    ("knobs", (Knob("tile", 1, (1, 2), "of what"),)),  # without tune
+    ("tune", lambda values: None),  # without knobs
+    ("tune", 3),
 ]
 
 

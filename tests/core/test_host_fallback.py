@@ -46,6 +46,17 @@ def test_the_way_out_of_a_one_line_function_is_the_variable(engine, monkeypatch)
     assert dnn.functional.log_softmax(x, engine=engine).shape == (3, 7)
 
 
+def test_a_fallback_has_the_note_host_and_no_knobs(engine):
+    descs = {name: dnn.MemoryDesc((4, 4)) for name in ("src", "weights", "dst")}
+    pd = dnn.PrimitiveDesc(dnn.MatMul(**descs), engine, host_fallback=True)
+    assert {"compiles", "host"} <= set(pd.notes)
+    assert not pd.knobs
+    with pytest.raises(dnn.NoImplementation, match="has no knob 'vectors'"):
+        dnn.PrimitiveDesc(dnn.MatMul(**descs), engine, host_fallback=True, knobs={"vectors": 1})
+    with pytest.raises(dnn.NoImplementation, match="skip_impl=note:host"):
+        dnn.PrimitiveDesc(dnn.MatMul(**descs), engine, host_fallback=True, skip_impl="note:host")
+
+
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_with_leave_the_cpu_serves(engine, how, monkeypatch):
     wishes = {"host_fallback": True} if how == "argument" else {}

@@ -132,9 +132,10 @@ def test_what_has_no_subtle_fault_passes(subtle, text):
     assert result.status == "passed", str(result)
 
 
+@pytest.mark.parametrize("name", ["correct", "tunable"])
 @pytest.mark.parametrize("text", PROBLEMS)
-def test_what_is_right_passes_every_check(engine, text):
-    result = run(text, engine, "correct")
+def test_what_is_right_passes_every_check(engine, text, name):
+    result = run(text, engine, name)
     assert not result.failures, str(result)
     assert result.status == ("unsupported" if "tanh" in text else "passed")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -161,6 +161,50 @@ class DataRace(Correct):
             store(dst, shared)
 
         return backend.HostFunction(function)
+
+
+class Tunable(Correct):
+    """It has two knobs; not all of their combinations."""
+
+    def accept(self, op, attr, engine, hint):
+        refused = self.refusal(op, attr)
+        return refused or self.accepted(op.resolve_any(dst=op.src), attr, chunk=1, order="rows")
+
+    def accepted(self, op, attr, chunk, order):
+        if chunk == 4 and order == "columns":
+            return backend.Refused("attribute", f"columns have no chunks of {chunk}")
+        return backend.Accepted(
+            op,
+            partial(self.tuned, op, attr, chunk, order),
+            efficiency=self.efficiency(chunk),
+            knobs=(
+                backend.Knob("chunk", 1, range(1, 5), "elements at a time"),
+                backend.Knob("order", "rows", ("rows", "columns"), "of the loops"),
+            ),
+            tune=lambda values: self.accepted(op, attr, **values),
+        )
+
+    def efficiency(self, chunk):
+        return 0.5 / chunk
+
+    def tuned(self, op, attr, chunk, order):
+        return self.build(op, attr)
+
+
+class WrongByKnob(Tunable):
+    """The last element is wrong if the loops run over columns or in chunks."""
+
+    def tuned(self, op, attr, chunk, order):
+        function = correct if (chunk, order) == (1, "rows") else wrong_value
+        return backend.HostFunction(partial(function, op, attr))
+
+
+class OtherDefaults(Tunable):
+    """`tune` with the defaults is not what `accept` returns."""
+
+    def accept(self, op, attr, engine, hint):
+        answer = super().accept(op, attr, engine, hint)
+        return answer if isinstance(answer, backend.Refused) else replace(answer, efficiency=0.1)
 
 
 class IgnoresPostOps(Correct):
@@ -351,6 +395,8 @@ FAULTS = {
     "kept_primitive": Fault(KeepsPrimitives, "memory"),
     "not_in_place": Fault(_function(not_in_place), "in_place"),
     "data_race": Fault(DataRace, "threads"),
+    "wrong_by_knob": Fault(WrongByKnob, "knobs"),
+    "other_defaults": Fault(OtherDefaults, "knobs"),
     "silent_refusal": Fault(SilentRefusal, "refusals"),
     "unknown_kind": Fault(UnknownKind, "refusals"),
     "compiles_in_accept": Fault(CompilesInAccept, "accept"),
@@ -369,6 +415,7 @@ DEADLY = {"crash": "died of SIGABRT", "hang": "no reply within"}
 
 TABLE = [
     Correct("correct"),
+    Tunable("tunable"),
     Correct("crash", crash),
     Correct("hang", hang),
     *(fault.implementation(name) for name, fault in FAULTS.items()),

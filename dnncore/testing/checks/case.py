@@ -21,6 +21,7 @@ from dnncore.engines.engine import Engine
 from dnncore.engines.stream import Event, Stream
 from dnncore.errors import NoImplementation
 from dnncore.execution.primitive import Primitive
+from dnncore.notes import PREFIX as NOTE
 from dnncore.ops import Operation
 from dnncore.problem import Problem, driver_of
 from dnncore.selection.plugins import registry
@@ -135,7 +136,7 @@ class Case:
         self.impl = impl
         self.clock = Clock()
         # Texts and values are the same if one implementation is selected.
-        self.text = str(replace(problem, impl="", skip_impl=""))
+        self.text = str(replace(problem, impl="", skip_impl="", knobs=""))
         self.seed = zlib.crc32(self.text.encode())
         is_large = problem.op.bytes > KEPT_BYTES
         self._make_round = self._more_rounds if is_large else make_round
@@ -178,7 +179,7 @@ class Case:
     def descs(self, attr: Attributes, impl: str = "", **wishes: Any) -> list[PrimitiveDesc]:
         """Return primitive descriptors with other attributes, of the implementations `impl`."""
         with self.clock("building"):
-            found = primitive_descs(self.op, self.engine, attr, **self._wishes(impl), **wishes)
+            found = primitive_descs(self.op, self.engine, attr, **self._wishes(impl) | wishes)
             return [pd for pd in found if self.wants(pd.impl_name)]
 
     @property
@@ -200,9 +201,9 @@ class Case:
 
     def wants(self, impl_name: str) -> bool:
         """Whether the case tests this implementation."""
-        patterns = [self.problem.impl, self.impl]
-        return all(not text or _matches(impl_name, text) for text in patterns) and not _matches(
-            impl_name, self.problem.skip_impl
+        patterns = filter(None, map(_names, (self.problem.impl, self.impl)))
+        return all(_matches(impl_name, names) for names in patterns) and not _matches(
+            impl_name, _names(self.problem.skip_impl)
         )
 
     def sibling(self, trial: Trial, attr: Attributes, **wishes: Any) -> PrimitiveDesc | None:
@@ -218,8 +219,7 @@ class Case:
 
     def _wishes(self, impl: str = "") -> dict[str, Any]:
         wanted = impl or self.impl or self.problem.impl or None
-        unwanted = self.problem.skip_impl or None
-        return {"impl": wanted, "skip_impl": unwanted, "host_fallback": False}
+        return {**self.problem.wishes, "impl": wanted, "host_fallback": False}
 
     def _no_implementation(self) -> Any:
         try:
@@ -229,8 +229,13 @@ class Case:
         return ()
 
 
-def _matches(name: str, patterns: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, p.strip()) for p in patterns.split(",") if p.strip())
+def _names(patterns: str) -> list[str]:
+    """The patterns of names. Selection has applied those of notes."""
+    return [p for p in map(str.strip, patterns.split(",")) if p and not p.startswith(NOTE)]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 # -- an implementation under test -----------------------------------------------------------------

@@ -71,8 +71,9 @@ def _ask(case: Case, implementation: Implementation[Any]) -> Any:
 
 
 def _content(answer: Accepted | Refused) -> dict[str, Any]:
-    """Return the fields of an answer without the builder, which is a new function each time."""
-    return {f.name: getattr(answer, f.name) for f in fields(answer) if f.name != "build"}
+    """Return the fields of an answer without `build` and `tune`, new functions each time."""
+    own = {f.name for f in fields(answer)} - {"build", "tune"}
+    return {name: getattr(answer, name) for name in sorted(own)}
 
 
 def _different(answers: list[Any]) -> str:

@@ -7,11 +7,20 @@ from importlib.resources import files
 import numpy as np
 import pyopencl as cl
 
-from dnncore.backend import Accepted, Executable, Implementation, MemoryDesc, Refused, uninterrupted
+from dnncore.backend import (
+    Accepted,
+    Executable,
+    Implementation,
+    Knob,
+    MemoryDesc,
+    Refused,
+    uninterrupted,
+)
 
 MOST = 8  # rows and columns; larger matrices need tiles
 EFFICIENCY = 0.55  # measured on PoCL: the kernel waits for memory; see measure.py
 GROUP = 64  # work-items of a work-group, if the tuning table has no entry
+GROUPS = (8, 16, 32, 64, 128, 256)  # that a program may choose
 SOURCE = files(__package__).joinpath("small_matmul.cl").read_text(encoding="utf-8")
 
 
@@ -31,10 +40,14 @@ def refusal(op, attr):
     return None
 
 
-def work_group(engine, m, n, k):
-    """Return the number of work-items of a work-group."""
+def work_group(engine, op):
+    """Return the number of work-items of a work-group, as a knob."""
+    m, k, n = *op.src.dims[-2:], op.weights.dims[-1]
     entry = engine.tuning_table("small_matmul", __package__).get(f"m{m}n{n}k{k}", {})
-    return min(entry.get("group", GROUP), engine.device.limits["max_work_group"])
+    most = engine.device.limits["max_work_group"]
+    best = min(entry.get("group", GROUP), most)
+    sizes = sorted({best, *(size for size in GROUPS if size <= most)})
+    return Knob("group", best, sizes, "work-items of a work-group")
 
 
 class SmallMatMul(Implementation):
@@ -45,16 +58,25 @@ class SmallMatMul(Implementation):
     def accept(self, op, attr, engine, hint):
         """Accept batches of small matrices in dense row-major order."""
         op = op.resolve_any(**{a.name: MemoryDesc(d.dims) for a, d in op.tensors() if d.is_any})
-        build = functools.partial(Products, op, engine)
-        return refusal(op, attr) or Accepted(op, build, efficiency=EFFICIENCY)
+        return refusal(op, attr) or self.accepted(op, engine, work_group(engine, op))
+
+    def accepted(self, op, engine, knob, group=None):
+        """Accept with a size of work-groups, by default that of the knob."""
+        return Accepted(
+            op,
+            functools.partial(Products, op, engine, group or knob.default),
+            efficiency=EFFICIENCY,
+            notes=("compiles",),
+            knobs=(knob,),
+            tune=lambda values: self.accepted(op, engine, knob, **values),
+        )
 
 
 class Products(Executable):
     """The kernel, built for the sizes of a problem's matrices."""
 
-    def __init__(self, op, engine):
+    def __init__(self, op, engine, group):
         m, k, n = *op.src.dims[-2:], op.weights.dims[-1]
-        group = work_group(engine, m, n, k)
         self.count = math.prod(op.dst.dims[:-2])
         self.local_size = (group,)
         self.global_size = (math.ceil(self.count / group) * group,)

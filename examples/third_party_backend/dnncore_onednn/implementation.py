@@ -29,6 +29,9 @@ LIBRARY = default()
 LAYOUTS, THREADS, STREAMS = Layouts(LIBRARY), Threads(LIBRARY), Streams(LIBRARY)
 
 
+ROUNDS = ("bf16", "f16", "tf32", "any")  # values of `fpmath`
+
+
 class OneDnn(Implementation[Operation]):
     """oneDNN's first implementation that computes the problem as dnncore does."""
 
@@ -64,7 +67,21 @@ class OneDnn(Implementation[Operation]):
             scratchpad_bytes=found.scratchpad_bytes,
             workspace=workspace,
             deterministic=is_deterministic(op) or attr.deterministic,
+            notes=_notes(attr, found.impl_name),
+            detail=found.impl_name.replace(",", " "),
         )
+
+
+def _notes(attr: Attributes, impl_name: str) -> set[str]:
+    """What oneDNN's name of an implementation says of it."""
+    notes = {"library"}
+    if "jit" in impl_name:
+        notes.add("compiles")
+    if "amx" in impl_name:
+        notes.add("matrix_unit")
+    if attr.fpmath in ROUNDS and any(word in impl_name for word in ("amx", "bf16", "fp16")):
+        notes.add("reduced_precision")
+    return notes
 
 
 def _described(op: Operation, attr: Attributes, hint: Any) -> Description | Refused:

@@ -183,7 +183,7 @@ class BrgemmData(Brgemm):
                 epilogue=epilogue, operands=others, row_bytes=4 * g.depth * math.prod(g.step),
                 chunks=[Chunk(batch, run, g.depth // run, image.block, b_advance)],
             )  # fmt: skip
-            return tile_steps(problem, plan.num_threads)
+            return tile_steps(problem, plan.blocking)
 
         for phase in g.phases():
             plan.add_steps(partial(part, phase))

@@ -106,7 +106,7 @@ class BrgemmWeights(Brgemm):
                 epilogue=from_post_ops(attr, splats), operands=operands,
                 chunks=pixels.chunks(length), most_vectors=VECTORS, continues=first > 0,
             )  # fmt: skip
-            return tile_steps(_joined(problem) if joins else problem, plan.num_threads)
+            return tile_steps(_joined(problem) if joins else problem, plan.blocking)
 
         plan.add_steps(loop)
 
@@ -122,7 +122,7 @@ class BrgemmWeights(Brgemm):
                 isa=self.isa, outer=(g.groups,), cover=Rows(1), columns=g.oc, a=Matrix(ones), b=b,
                 c=c, chunks=[Chunk([(0, row) for row in rows.tolist()], g.dst[2])], most_vectors=1,
             )  # fmt: skip
-            return tile_steps(problem, plan.num_threads)
+            return tile_steps(problem, plan.blocking)
 
         plan.add_steps(loop)
 

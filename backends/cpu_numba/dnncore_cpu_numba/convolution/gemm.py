@@ -162,7 +162,7 @@ def _add_reduction(
             b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
             chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
         )  # fmt: skip
-        return tile_steps(problem, plan.num_threads)
+        return tile_steps(problem, plan.blocking)
 
     plan.add_steps(loop)
 

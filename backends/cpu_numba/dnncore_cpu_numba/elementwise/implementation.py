@@ -64,7 +64,7 @@ class ElementWise(Implementation[OpT]):
             steps = partial(chain_steps, op.result.dims, tensors, stages)
             return Program(steps, engine.num_threads)
 
-        return Accepted(op, build, efficiency=efficiency(stages))
+        return Accepted(op, build, efficiency=efficiency(stages), notes=("compiles",))
 
 
 def efficiency(stages: Iterable[post_ops.Stage]) -> float:
@@ -111,7 +111,9 @@ def offered(
         passes = partial(_with_second_pass, steps, op, attr, workspace, nbytes)
         return Program(passes, engine.num_threads)
 
-    return Accepted(op, build, scratchpad_bytes=room, workspace=workspace, **answer)
+    return Accepted(
+        op, build, scratchpad_bytes=room, workspace=workspace, notes=("compiles",), **answer
+    )
 
 
 def _with_second_pass(

@@ -7,8 +7,9 @@ is quick: steps are made, and kernels compiled, when the plan is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
+from dnncore_cpu_numba.gemm.tiling import Blocking, knobs
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
@@ -44,14 +46,15 @@ class ProgramPlan:
     tensors: the arguments of the operation and the post-ops' operands, by name.
     """
 
-    def __init__(self, op: Operation, attr: Attributes, num_threads: int) -> None:
+    def __init__(self, op: Operation, attr: Attributes, blocking: Blocking) -> None:
         self.tensors = arguments(op, attr=attr)
         self._parts: list[Callable[[], list[Step]]] = []
         self._pending: dict[int, Callable[[], None]] = {}  # id of room -> appends its copy
         self._copied = 0  # bytes read and written
         self._launches = 0
         self._top = 0  # where the next part of the scratchpad begins
-        self.num_threads = num_threads
+        self.blocking = blocking
+        self.num_threads = blocking.threads
         self.nbytes = 0  # of the scratchpad
 
     def operands(self, attr: Attributes) -> list[Tensor]:
@@ -193,6 +196,7 @@ class ProgramPlan:
             lambda: Program(self.steps, self.num_threads),
             seconds=self._seconds(op, engine, utilisation),
             scratchpad_bytes=self.nbytes,
+            notes=("compiles", "copies") if self._copied else ("compiles",),
         )
 
     def _seconds(self, op: Operation, engine: Any, utilisation: float) -> float:
@@ -206,9 +210,13 @@ class ProgramPlan:
 
 
 class PlannedImplementation(Implementation[OpT]):
-    """An implementation that makes a plan for one instruction set."""
+    """An implementation that makes a plan for one instruction set.
+
+    HAS_KNOBS: whether its plans use `Blocking`.
+    """
 
     NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
+    HAS_KNOBS: ClassVar[bool] = True
 
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
@@ -218,10 +226,18 @@ class PlannedImplementation(Implementation[OpT]):
         """Resolve formats and plan."""
         if refused := self.refused(op, attr):
             return refused
-        op = self.resolved(op)
-        plan = ProgramPlan(op, attr, engine.num_threads)
+        return self._planned(self.resolved(op), attr, engine, {})
+
+    def _planned(
+        self, op: OpT, attr: Attributes, engine: Any, values: Mapping[str, Any]
+    ) -> Accepted:
+        """The acceptance with values of knobs."""
+        plan = ProgramPlan(op, attr, Blocking(engine.num_threads, **values))
         self.plan(plan, op, attr)
-        return plan.accepted(op, engine, self.utilisation(op))
+        answer = plan.accepted(op, engine, self.utilisation(op))
+        own = knobs(self.isa) if self.HAS_KNOBS else ()
+        tune = partial(self._planned, op, attr, engine) if own else None
+        return replace(answer, knobs=own, tune=tune)
 
     def refused(self, op: OpT, attr: Attributes) -> Refused | None:
         """The reason to refuse an operation, or None."""

@@ -110,7 +110,7 @@ class MatrixProduct:
                     for k in range(0, max(1, depth), length)
                 ],
             )  # fmt: skip
-            return tile_steps(problem, plan.num_threads)
+            return tile_steps(problem, plan.blocking)
 
         plan.add_steps(loop)
         plan.written(target)

@@ -15,17 +15,17 @@ from dnncore_cpu_numba.gemm.cover import TileKind
 from dnncore_cpu_numba.gemm.microkernel import UNROLL, Microkernel
 from dnncore_cpu_numba.gemm.problem import Matrix, MatrixProblem, filled
 from dnncore_cpu_numba.gemm.tile_loop import BLOCK, CHUNK, TILE, tile_loop
-from dnncore_cpu_numba.gemm.tiling import AHEAD, Tiling
+from dnncore_cpu_numba.gemm.tiling import AHEAD, Blocking, Tiling
 from dnncore_cpu_numba.runtime.program import Step, Table
 
 
-def tile_steps(problem: MatrixProblem, threads: int) -> list[Step]:
+def tile_steps(problem: MatrixProblem, blocking: Blocking) -> list[Step]:
     """Steps that compute a problem. Compiles the microkernels that they need."""
     if 0 in (*problem.outer, problem.cover.count, problem.columns):
         return []
     calls = [Matrix(Table(row)) for row in call_rows(problem.epilogue)]
     problem = dataclasses.replace(problem, operands=[*problem.operands, *calls]).collapsed()
-    return [_step(band, Tiling.of(band, threads)) for band in bands(problem)]
+    return [_step(band, Tiling.of(band, blocking)) for band in bands(problem)]
 
 
 def _step(problem: MatrixProblem, tiling: Tiling) -> Step:

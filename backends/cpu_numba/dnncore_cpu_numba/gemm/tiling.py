@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dnncore.backend import Knob
 from dnncore_cpu_numba.codegen.isa import AVX2, BEST, Isa
 from dnncore_cpu_numba.gemm.cover import STRIDED_ROWS, Rows, TileBlocks, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
-
 FEW_PIXELS = 256  # rows of C for which a large B is fetched ahead
 LARGE_B = 8 << 20  # bytes of B; above, it arrives too late unless it is fetched ahead
 AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is read
@@ -31,6 +31,32 @@ UNFUSED = 0.65  # of the speed of fused multiply-adds; measured
 # AVX-512's tiles with as many: each multiply-add, and the masked store. Measured on Zen 5.
 EDGE_MULTIPLY_ADD, EDGE_STORE = 0.8, 12
 MOST_WAITING = 0.05  # of the threads' time, for the last item
+
+
+CACHE_KIB = (0, 32, 64, 128, 256, 512, 1024)  # values of the knob
+BY_RULE = "0: chosen by a rule"
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """What a program may choose of the division of a problem, and the threads that compute it.
+
+    vectors: the most vectors of a panel. cache_kib: KiB of A or of a panel of B that stay in a
+    core's cache. 0 is for a rule.
+    """
+
+    threads: int
+    vectors: int = 0
+    cache_kib: int = 0
+
+
+def knobs(isa: Isa) -> tuple[Knob, ...]:
+    """The fields of `Blocking` that a program may choose."""
+    vectors = tuple(sorted(isa.rows))
+    return (
+        Knob("vectors", 0, (0, *vectors), f"most vectors of a panel; {BY_RULE}"),
+        Knob("cache_kib", 0, CACHE_KIB, f"KiB of a block that stays in a core's cache; {BY_RULE}"),
+    )
 
 
 @dataclass(frozen=True)
@@ -51,18 +77,20 @@ class Tiling:
     b_ahead: int
 
     @classmethod
-    def of(cls, problem: MatrixProblem, threads: int) -> Tiling:
+    def of(cls, problem: MatrixProblem, blocking: Blocking) -> Tiling:
         """The tiling that was measured as fastest for such problems."""
         lanes = problem.isa.lanes
         blocks = max(1, -(-problem.columns // lanes))
         others = [matrix.spatial for matrix in (problem.c, *problem.operands)]
+        threads, cache_bytes = blocking.threads, (blocking.cache_kib << 10) or CACHE_BYTES
         limit = problem.most_vectors or problem.isa.most_vectors
+        limit = min(limit, blocking.vectors or limit)
         widths = {-(-blocks // -(-blocks // most)) for most in problem.isa.rows if most <= limit}
         vectors = min(widths, key=lambda vectors: (_cycles(problem, vectors, others), vectors))
         panels = -(-blocks // vectors)
         depth = 4 * max(chunk.depth for chunk in problem.chunks)
         panel_bytes = vectors * lanes * depth
-        streams_b = panels > 1 and panel_bytes <= CACHE_BYTES and _streams_b(problem)
+        streams_b = panels > 1 and panel_bytes <= cache_bytes and _streams_b(problem)
         outer = math.prod(problem.outer)
         parts = 1 if streams_b else -(-4 * threads // outer)
         tiles = problem.cover.tiles(_most_rows(problem, vectors), parts, problem.a.spatial, others)
@@ -79,8 +107,8 @@ class Tiling:
         elif _reads_b_once(problem):
             b_ahead = UNROLL
         stretch = rest
-        if panel_bytes <= CACHE_BYTES:
-            stretch = max(1, CACHE_BYTES // max(1, item_bytes))
+        if panel_bytes <= cache_bytes:
+            stretch = max(1, cache_bytes // max(1, item_bytes))
         return cls(
             vectors, panels, blocks - (panels - 1) * vectors,
             problem.columns - (blocks - 1) * lanes, tiles, rest, stretch,

@@ -74,6 +74,11 @@ class Staging(Generic[OpT]):
             area.nbytes,
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the program."""
+        return ("compiles", "copies") if self.copies else ("compiles",)
+
     def program(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> LaunchProgram:
         """Return the executable of launches, between the copies before and after them."""
         before = [self._copy(engine, i, *self.copies[i], back=False) for i in self.reads]

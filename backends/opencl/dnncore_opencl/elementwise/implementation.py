@@ -235,6 +235,7 @@ class Elementwise(Implementation[OpT]):
             lambda: LaunchProgram(engine, self.launches(op, attr, engine)),
             efficiency=self.efficiency(engine, [desc for _, desc in op.tensors()]),
             scratchpad_bytes=self.scratchpad_bytes(op),
+            notes=("compiles",),
         )
 
     def compute(self, op: OpT, attr: Attributes, work: Pass) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -23,6 +24,7 @@ class CpuFamily(Strided):
     """The CPU family, on `units` cores whose registers hold `vector` floats.
 
     is_rolled: whether compilers must not unroll, which takes NVIDIA's seconds a program.
+    tile_rows: of the tiles in registers; 0 for a rule.
     """
 
     name: ClassVar[str] = "simd"
@@ -33,6 +35,7 @@ class CpuFamily(Strided):
     vector: int
     has_fetch: bool
     is_rolled: bool = False
+    tile_rows: int = 0
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> CpuFamily:
@@ -43,10 +46,21 @@ class CpuFamily(Strided):
         has_fetch = engine.is_cpu and engine.native.platform.name in COMPILED_BY_CLANG
         return cls(device.max_compute_units, vector, has_fetch, not engine.is_cpu)
 
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The rows of tiles."""
+        rows = (0, *sorted(TILE_ROWS[self.vector]))
+        return (Knob("tile_rows", 0, rows, "rows of a tile in registers; 0: chosen by a rule"),)
+
+    def with_knobs(self, values: Mapping[str, KnobValue]) -> CpuFamily | Refused:
+        """It can have all rows."""
+        return replace(self, tile_rows=int(values["tile_rows"]))
+
     def cover(self, gemm: Gemm) -> Cover:
         """Choose the tile that wastes the fewest rows, and groups enough for all cores."""
         columns = 2 * self.vector
-        tile = min(TILE_ROWS[self.vector], key=lambda rows: (padded(gemm.m, rows), -rows))
+        heights = (self.tile_rows,) if self.tile_rows else TILE_ROWS[self.vector]
+        tile = min(heights, key=lambda rows: (padded(gemm.m, rows), -rows))
         n_blocks = math.ceil(gemm.columns / columns)
         wanted = math.ceil(TASKS_PER_CORE * self.units / (n_blocks * gemm.batches))
         rows = min(padded(math.ceil(gemm.m / wanted), tile), MAX_ROWS // tile * tile)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
-from dnncore.backend import Refused
+from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
@@ -46,6 +46,20 @@ class Family(Protocol):
     def refusal_of(self, gemm: Gemm) -> Refused | None:
         """Return why it cannot make a product, None if it can; by default it can make all."""
         return None
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The parameters that a program may choose."""
+        return ()
+
+    def with_knobs(self, values: Mapping[str, KnobValue]) -> Self | Refused:
+        """The family with these values of its knobs, or why it cannot have them."""
+        return self
+
+    @classmethod
+    def notes(cls, data_type: str, fpmath: str) -> tuple[str, ...]:  # noqa: ARG003
+        """The notes of products of a type with this `fpmath`."""
+        return ()
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Plan the launches of a product that has elements.

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from dnncore import backend as core
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, OpT, Refused
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    KnobValue,
+    MemoryDesc,
+    OpT,
+    Refused,
+)
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.elementwise.algorithms import refuse_post_ops
 from dnncore_opencl.gemm.family import Family, Plan
@@ -39,9 +48,16 @@ class GemmImplementation(Implementation[OpT]):
         """Accept every layout that 32-bit integers can count through."""
         op = op.resolve_any(**self.formats(op))
         refused = self.family.refusal(engine) or common_refusal(op, attr)
-        if refused:
-            return refused
-        family = self.family.of(engine)
+        return refused or self._accepted(op, attr, engine, {})
+
+    def _accepted(
+        self, op: OpT, attr: Attributes, engine: Any, values: Mapping[str, KnobValue]
+    ) -> Accepted | Refused:
+        """values: of knobs; 0 lets the family's rule and the tuning table choose."""
+        own = self.family.of(engine)
+        family = own.with_knobs(values) if any(values.values()) else own
+        if isinstance(family, Refused):
+            return family
         staging = Staging.of(op, attr)
         gemms, refused = self._gemms(staging, family)
         if refused and refused.kind == "format":
@@ -50,8 +66,16 @@ class GemmImplementation(Implementation[OpT]):
         if refused:
             return refused
         parts = [part for gemm in gemms for part in split(gemm)]
-        plans = [tuned(family, part, engine).plan(part, staging.nbytes) for part in parts]
-        return accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
+        families = [tuned(own, part, engine) if family is own else family for part in parts]
+        planned = zip(families, parts, strict=True)
+        plans = [each.plan(part, staging.nbytes) for each, part in planned]
+        answer = accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
+        return replace(
+            answer,
+            notes=(*answer.notes, *family.notes(op.result.data_type, attr.fpmath)),
+            knobs=own.knobs,
+            tune=partial(self._accepted, op, attr, engine) if own.knobs else None,
+        )
 
     def aligned(self, op: OpT, name: str, desc: MemoryDesc) -> MemoryDesc:
         """Return the layout of a copy for a family that cannot take the operation's own."""
@@ -76,7 +100,11 @@ def accepted(
         return staging.program(engine, [*launches, *(sums.launches() if sums else ())])
 
     return Accepted(
-        op, build=build, efficiency=efficiency, scratchpad_bytes=staging.nbytes + max(needs)
+        op,
+        build=build,
+        efficiency=efficiency,
+        scratchpad_bytes=staging.nbytes + max(needs),
+        notes=staging.notes,
     )
 
 

@@ -1,7 +1,8 @@
-"""Families with the parameters that were measured to be best for a product on a device.
+"""Families with chosen parameters: those that were measured to be best on a device, and knobs.
 
-A family that has such tables chooses among `tiles`, frozen dataclasses of one class, and cuts k
-into `parts`, 0 being a rule. `tuning/<device>.json` names both for products by the text of `key`.
+Such a family chooses among `tiles`, frozen dataclasses of one class, and cuts k into `parts`, 0
+being a rule. `tuning/<device>.json` names both for products by the text of `key`. The knobs are
+`parts` and the fields of tiles.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from dnncore.backend import DescriptorError, remark
+from dnncore.backend import DescriptorError, Knob, KnobValue, Refused, remark
 from dnncore_opencl.gemm.product import Gemm, Matrix
 from dnncore_opencl.runtime.engine import OpenCLEngine
 
 AnyFamily = TypeVar("AnyFamily")
+PARTS = Knob(
+    "parts", 0, (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
+    "parts of the sum that are computed at once; 0: chosen by a rule",
+)  # fmt: skip
 
 
 def key(gemm: Gemm) -> str:
@@ -82,3 +87,25 @@ def with_parameters(family: Any, found: Mapping[str, Any]) -> Any:
     parts = values.pop("parts", 0)
     tile = type(family.tiles[0])(**values)
     return replace(family, tiles=(tile,), parts=parts)
+
+
+def tile_knob(name: str, values: Sequence[int], description: str) -> Knob:
+    """A knob for a field of tiles."""
+    return Knob(name, 0, (0, *values), f"{description}; 0: chosen by a rule")
+
+
+def with_knobs(family: AnyFamily, values: Mapping[str, KnobValue]) -> AnyFamily | Refused:
+    """The family of the tiles that have the values other than 0; a refusal if there is none."""
+    fixed: dict[str, Any] = {name: value for name, value in values.items() if value}
+    parts = fixed.pop("parts", 0)
+    own: Any = family
+    tiles, broken = [], ""
+    for tile in own.tiles:
+        try:
+            tiles.append(replace(tile, **fixed))
+        except DescriptorError as error:
+            broken = str(error)
+    if not tiles:
+        return Refused("attribute", broken)
+    chosen: AnyFamily = replace(own, tiles=tuple(dict.fromkeys(tiles)), parts=parts)
+    return chosen

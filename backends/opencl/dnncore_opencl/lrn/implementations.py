@@ -75,6 +75,7 @@ class LRN(Implementation[backend.LRN]):
             efficiency=_efficiency(engine, lanes),
             workspace=workspace,
             exact=False,
+            notes=("compiles",),
         )
 
     def _build(self, op: backend.LRN, windows: Windows) -> Executable:

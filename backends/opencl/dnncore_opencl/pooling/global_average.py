@@ -37,6 +37,7 @@ class Mean(Implementation[core.PoolingForward]):
             efficiency=stages.efficiency if engine.is_cpu else GPU_EFFICIENCY,
             scratchpad_bytes=stages.scratchpad_bytes,
             exact=False,
+            notes=("compiles",),
         )
 
 

@@ -80,6 +80,7 @@ class Pooling(Implementation[core.Pooling]):
             efficiency=_efficiency(engine, axis, lanes),
             workspace=workspace,
             exact=op.is_max,
+            notes=("compiles",),
         )
 
     def vectors(

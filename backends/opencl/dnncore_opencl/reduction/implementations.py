@@ -77,6 +77,7 @@ class Reduction(Implementation[core.Reduction]):
             efficiency=stages.efficiency,
             scratchpad_bytes=stages.scratchpad_bytes,
             exact=op.algorithm in EXACT,
+            notes=("compiles",),
         )
 
 

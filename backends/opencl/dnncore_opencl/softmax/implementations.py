@@ -10,6 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dnncore import backend as core
@@ -136,7 +137,8 @@ class Softmax(Implementation[core.Softmax]):
         if refused:
             return refused
         claim = self.efficiency(op, engine, digits(op.result, op.axis)[-1].stride == 1)
-        return Accepted(op, lambda: self._build(op, attr, engine), efficiency=claim)
+        build = partial(self._build, op, attr, engine)
+        return Accepted(op, build, efficiency=claim, notes=("compiles",))
 
     @abstractmethod
     def efficiency(self, op: core.Softmax, engine: Any, along: bool) -> float:

@@ -55,6 +55,7 @@ class Depthwise(Brgemm):
     """
 
     NAME = "cpu_numba:depthwise:{isa.name}"
+    HAS_KNOBS = False
 
     def table_entries(self, g: Geometry) -> int:
         """Several for each row of pixels."""

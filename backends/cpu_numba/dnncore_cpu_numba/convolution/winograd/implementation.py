@@ -48,6 +48,7 @@ class Winograd(Brgemm):
     """Forward and backward by data."""
 
     NAME = "cpu_numba:winograd:{isa.name}"
+    HAS_KNOBS = False
     ALGORITHM = "winograd"
 
     def accept(

@@ -17,6 +17,7 @@ from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
 from dnncore_cpu_numba.convolution.winograd.task import transform_weights
 from dnncore_cpu_numba.convolution.winograd.transforms import OUTPUTS, POSITIONS, WeightsTransform
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.tiling import Blocking
 from dnncore_cpu_numba.runtime.program import Program, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
@@ -93,7 +94,7 @@ class WinogradReorder(Implementation[Reorder]):
             return Refused("format", f"{op.dst.tag} of {op.src.dims}; got {op.dst.nbytes} bytes")
         if attr.post_ops:
             return Refused("attribute", f"no post-ops; got {len(attr.post_ops)}")
-        plan = ProgramPlan(op, attr, engine.num_threads)
+        plan = ProgramPlan(op, attr, Blocking(engine.num_threads))
         target.append_to(plan, plan.tensors["src"], plan.tensors["dst"])
         return Accepted(
             op,
@@ -101,4 +102,5 @@ class WinogradReorder(Implementation[Reorder]):
             efficiency=READ_EFFICIENCY,
             scratchpad_bytes=plan.nbytes,
             exact=False,
+            notes=("compiles",),
         )

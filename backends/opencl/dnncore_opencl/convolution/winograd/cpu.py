@@ -238,6 +238,7 @@ class CpuWinograd(Implementation[Convolution]):
             efficiency=tiles.efficiency,
             scratchpad_bytes=nbytes,
             exact=False,
+            notes=staging.notes,
             error_factor=error_factor(F43, F43, tiles.depth),
         )
 

@@ -104,6 +104,7 @@ class GpuWinograd(Implementation[Convolution]):
             seconds=plan.seconds,
             scratchpad_bytes=plan.nbytes,
             exact=self.tile.is_exact,
+            notes=(*staging.notes, *self.family.notes("f32", attr.fpmath)),
             error_factor=self.error_factor(self._planes(staging.op)),
         )
 

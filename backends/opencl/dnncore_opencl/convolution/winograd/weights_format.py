@@ -94,6 +94,7 @@ class FilterReorder(Implementation[core.Reorder]):
             efficiency=self.efficiency,
             scratchpad_bytes=staging.nbytes,
             exact=False,
+            notes=staging.notes,
         )
 
 

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
-from dnncore.backend import Refused
+from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, MmaProduct, MmaTile
 from dnncore_opencl.gemm.mma.view import Unfit, view
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
+from dnncore_opencl.gemm.tuned import PARTS, tile_knob, with_knobs
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
 
@@ -99,6 +100,15 @@ REDUCTION = 2.3e-6  # seconds of a launch that adds parts, beside its traffic
 BANDWIDTH = 4e12  # bytes per second
 TABLES = 4096  # bytes of local memory at most, beside the tiles of `TILES`
 TILES_NEED = min(tile.local_bytes for tile in TILES) + TABLES
+KNOBS = (
+    tile_knob("rows", (64, 128, 256), "rows of the result of a work-group"),
+    tile_knob("columns", (64, 128, 256), "columns of the result of a work-group"),
+    tile_knob("warp_rows", (32, 64), "rows of the result of a warp"),
+    tile_knob("warp_columns", (32, 64), "columns of the result of a warp"),
+    tile_knob("chunks", (4, 8), "16-byte pieces of each row in a stage of local memory"),
+    tile_knob("stages", (2, 3, 4), "stages in local memory at once"),
+    PARTS,
+)
 FEW_ROUNDS = 4  # beyond which it matters little that the last one is not full
 
 
@@ -157,6 +167,30 @@ class Mma(Family):
             least = f"sums of {FEWEST_TERMS} terms at least, for f32 rounds fewer less"
             return Refused("shape", f"needs {least}; got {gemm.depth}")
         return _format_refusal(gemm) if gemm.depth else None
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The fields of tiles, and the parts of the sum."""
+        return KNOBS
+
+    def with_knobs(self, values: Mapping[str, KnobValue]) -> Self | Refused:
+        """Refuse tiles that break a rule or need more local memory than there is."""
+        chosen = with_knobs(self, values)
+        if isinstance(chosen, Refused):
+            return chosen
+        fitting = [t for t in chosen.tiles if t.local_bytes + TABLES <= self.local_memory]
+        if not fitting:
+            least = min(tile.local_bytes for tile in chosen.tiles) + TABLES
+            return Refused(
+                "resources", f"needs {least} bytes of local memory; got {self.local_memory}"
+            )
+        return replace(chosen, tiles=tuple(fitting))
+
+    @classmethod
+    def notes(cls, data_type: str, fpmath: str) -> tuple[str, ...]:
+        """f32 is rounded to TF32 if `fpmath` allows it."""
+        rounds = data_type == "f32" and fpmath in COARSE
+        return ("matrix_unit", "reduced_precision") if rounds else ("matrix_unit",)
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""

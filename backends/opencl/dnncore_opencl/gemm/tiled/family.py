@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from dnncore.backend import Refused
+from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.devices.pocl import miscompiles_barriers
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import MANY_ITEMS, part_lengths, part_size, plan
 from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, TiledTile, launch
 from dnncore_opencl.gemm.tiled.view import TiledProduct
+from dnncore_opencl.gemm.tuned import PARTS, tile_knob, with_knobs
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch, padded
 
@@ -24,6 +25,14 @@ TILES = (
     TiledTile(64, 64),
     TiledTile(128, 32, lanes_across=4),
     TiledTile(32, 128),
+)
+KNOBS = (
+    tile_knob("rows", (32, 64, 128), "rows of the result of a work-group"),
+    tile_knob("columns", (32, 64, 128), "columns of the result of a work-group"),
+    tile_knob("depth", (8, 16, 32), "terms of the sums in local memory at a time"),
+    tile_knob("item_rows", (4, 8), "rows of the result of a work-item"),
+    tile_knob("item_columns", (4, 8), "columns of the result of a work-item"),
+    PARTS,
 )
 QUICKLY_COMPILED = (TiledTile(64, 64, depth=16, item_rows=4, item_columns=4),)
 
@@ -59,6 +68,15 @@ class Tiled(Family):
             version = engine.device.version
             return Refused("device", f"this driver miscompiles barriers in loops: {version}")
         return None
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The fields of tiles, and the parts of the sum."""
+        return KNOBS
+
+    def with_knobs(self, values: Mapping[str, KnobValue]) -> Self | Refused:
+        """Refuse tiles that break a rule."""
+        return with_knobs(self, values)
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, or two where k is cut into parts."""
