@@ -32,15 +32,15 @@ __all__ = ["impls"]
     "-v",
     "verbose",
     is_flag=True,
-    help="Also list knobs, refusals of host fallbacks, and refusals by filters such as --impl.",
+    help="Also list notes, knobs, refusals of host fallbacks, and those by filters such as --impl.",
 )
 @as_json_option
 @problem_words
 def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool) -> None:
     """List the implementations of a problem.
 
-    Those that accept come first, ranked by estimated seconds, with notes on how they compute. Then
-    come those that refuse, with their reasons. Backends that are not available come last.
+    Those that accept come first, ranked by estimated seconds. Then come those that refuse, with
+    their reasons. Backends that are not available come last.
 
     PROBLEM is a text, such as: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
 
@@ -132,12 +132,8 @@ def _print(title: str, rows: Sequence[Row], *, verbose: bool) -> None:
     width = max((len(row["implementation"]) for row in accepted), default=0)
     for row in accepted:
         name, time = row["implementation"].ljust(width), _microseconds(row["seconds"])
-        manner = "".join(f", {word}" for word in (row["detail"], *row["notes"]) if word)
-        text = f"  {time:>11}  {row['source']}{manner}"
-        line(f"  {row['rank']:>2}  ", (name, STYLES["accepted"]), text)
-        for knob in row["knobs"] if verbose else ():
-            values = ", ".join(map(str, knob["values"]))
-            text = f"knob {knob['name']}:{knob['value']}  {knob['description']}; values {values}"
+        line(f"  {row['rank']:>2}  ", (name, STYLES["accepted"]), f"  {time:>11}  {row['source']}")
+        for text in _manner(row) if verbose else ():
             wrapped(text, 6)
     if not accepted:
         line("  ", ("no implementation accepts", STYLES["refused"]))
@@ -146,6 +142,16 @@ def _print(title: str, rows: Sequence[Row], *, verbose: bool) -> None:
         line("  ", ("refused", STYLES["refused"]))
     for row in refused:
         wrapped(f"{row['implementation']}: {row['kind']}: {row['reason']}", 6)
+
+
+def _manner(row: Row) -> Iterator[str]:
+    """Yield the detail and the notes, then each knob."""
+    words = ", ".join(filter(None, (row["detail"], *row["notes"])))
+    if words:
+        yield f"notes: {words}"
+    for knob in row["knobs"]:
+        values = ", ".join(map(str, knob["values"]))
+        yield f"knob {knob['name']}:{knob['value']}  {knob['description']}; values {values}"
 
 
 def _microseconds(seconds: float) -> str:

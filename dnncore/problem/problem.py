@@ -26,9 +26,9 @@ class Problem:
 
     impl: name patterns that implementations must match.
     skip_impl: name patterns that implementations must not match.
-    knobs: values of parameters of implementations, such as group:128+unroll:4.
     name: the name of the shape, such as n"resnet_50:conv1*3". Problems may differ only in the name.
     inplace: whether the output is the memory of an input. `alike` has the pair.
+    knobs: values of parameters of implementations, such as group:128+unroll:4.
 
     Raises `DescriptorError` if the attributes do not apply to the operation, if `inplace` has no
     pair, if a name or pattern contains blanks or quotes, or if `knobs` cannot be read.
@@ -38,9 +38,9 @@ class Problem:
     attr: Attributes = field(default_factory=Attributes)
     impl: str = ""
     skip_impl: str = ""
-    knobs: str = ""
     name: str = ""
     inplace: bool = False
+    knobs: str = ""
 
     def __post_init__(self) -> None:
         if self.inplace and self.alike is None:

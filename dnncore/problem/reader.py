@@ -281,7 +281,7 @@ class _Reader:
             with _missing(missing):
                 attr = attributes.read(settings, op.result)
                 impl, skip_impl = settings["impl"], settings["skip-impl"]
-                problem = Problem(op, attr, impl, skip_impl, settings["knobs"], name)
+                problem = Problem(op, attr, impl, skip_impl, name, knobs=settings["knobs"])
                 problem = _in_place(problem, settings)
         if missing:
             raise Unsupported(missing)

@@ -294,6 +294,20 @@ def test_the_text_has_a_line_per_implementation_and_refusals_below():
     assert max(map(len, lines[1:])) <= 80
 
 
+def test_notes_and_knobs_are_listed_on_demand():
+    words = ("--matmul", "--impl=cpu_numba:brgemm:*", "--knobs=vectors:2", "64x64:64x64")
+    best, *_ = rows("impls", *words)
+    assert best["notes"] == ["compiles"]
+    assert [(knob["name"], knob["value"], knob["default"]) for knob in best["knobs"]] == [
+        ("vectors", 2, 0),
+        ("cache_kib", 0, 0),
+    ]
+    shown = invoke("impls", "-v", *words).splitlines()
+    assert "      notes: compiles" in shown
+    assert any(line.startswith("      knob vectors:2  most vectors of a panel") for line in shown)
+    assert "notes" not in invoke("impls", *words)
+
+
 def test_filters_are_listed_if_no_candidate_remains_or_on_demand():
     filtered = ("--conv", "--impl=reference:*", "mb1ic1oc1ih3kh3")
     assert {row["status"] for row in rows("impls", *filtered)} == {"accepted"}

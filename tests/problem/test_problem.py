@@ -510,6 +510,7 @@ def chains(draw, dims):
     )
 
 
+KNOBS = st.sampled_from(["", "vectors:2", "order:rows+size:-8"])
 NAMES = st.text(st.characters(codec="ascii", exclude_characters='"', categories=("L", "N", "P")))
 
 
@@ -525,7 +526,8 @@ def any_problem(draw):
     if hasattr(op, "prop_kind"):
         prop_kind = draw(st.sampled_from(("forward_training", "forward_inference")))
         op = dataclasses.replace(op, prop_kind=prop_kind)
-    return Problem(op, draw(chains(op.result.dims)), draw(NAMES), draw(NAMES), draw(NAMES))
+    names = draw(NAMES), draw(NAMES), draw(NAMES)
+    return Problem(op, draw(chains(op.result.dims)), *names, knobs=draw(KNOBS))
 
 
 # `any_problem` draws its pool once.
