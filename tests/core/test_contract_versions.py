@@ -67,6 +67,8 @@ def test_a_plugin_may_have_a_format_of_its_own_and_lose_its_device(monkeypatch):
     op = dnn.EltwiseForward("forward_inference", "relu", src=src.desc, dst=wanted)
     pd = dnn.PrimitiveDesc(op, engine)
     assert pd.dst_desc.tag == "old_1_1:reversed"
+    assert (pd.notes, pd.detail, pd.scratchpad_bytes) == (("copies",), "old relu", 48)
+    assert dnn.PrimitiveDesc(op, engine, knobs={"room": "none"}).scratchpad_bytes == 0
     dst = dnn.Memory(pd.dst_desc, engine)
     pd.primitive().execute(engine.stream(), src=src, dst=dst).wait()
     plain = dnn.reorder(dst, src.desc)

@@ -2,7 +2,7 @@
 
 Its device has memory of its own. It computes relu by way of the scratchpad, and reorders between
 equal formats. In its own format, elements are in reverse order. Commands in one stream go on after
-a failure, and a lost device can be opened again.
+a failure, and a lost device can be opened again. A knob decides whether relu uses the scratchpad.
 """
 
 import time
@@ -19,6 +19,7 @@ from dnncore.backend import (
     Executable,
     ExecutionError,
     Implementation,
+    Knob,
     MemoryDesc,
     Peaks,
     Refused,
@@ -140,10 +141,20 @@ class Relu(Implementation):
     def accept(self, op, attr, engine, hint):
         if op.algorithm != "relu" or op.alpha or attr.post_ops:
             return Refused("algorithm", f"computes relu without post-ops; got {op.algorithm}")
-        op = op.resolve_any(dst=_reversed(op.dst))
-        build = partial(OldExecutable, partial(np.maximum, 0))
+        return self.accepted(op.resolve_any(dst=_reversed(op.dst)), room="scratchpad")
+
+    def accepted(self, op, room):
         size = int(np.prod(op.src.dims)) * op.src.itemsize
-        return Accepted(op, build, efficiency=0.5, scratchpad_bytes=size)
+        return Accepted(
+            op,
+            partial(OldExecutable, partial(np.maximum, 0)),
+            efficiency=0.5,
+            scratchpad_bytes=size if room == "scratchpad" else 0,
+            notes=("copies",),
+            detail="old relu",
+            knobs=[Knob("room", "scratchpad", ("scratchpad", "none"), "where values are copied")],
+            tune=lambda values: self.accepted(op, **values),
+        )
 
 
 class Copy(Implementation):
