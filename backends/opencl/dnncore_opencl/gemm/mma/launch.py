@@ -29,6 +29,7 @@ LOCAL_MEMORY = 227 << 10  # of a group
 RESERVED = 1 << 10  # bytes of local memory that NVIDIA's driver adds to each group
 INT_BYTES = 4
 MOST_REGISTERS = 255  # of a work-item
+MAX_ITEMS = 1024  # of a group
 # From so many values of k on, the most steps of a chain. Longer ones lose more, as tensor cores
 # truncate, and also less, as fewer chains are added. Measured of Winograd's convolutions: of 128
 # values, two steps have errors 1.03 times as large as one, in 0.88 of its time; of 512 values, two
@@ -127,7 +128,11 @@ class MmaTile:
         require(self, in_warps, "rows and columns of warps must be multiples of 32")
         require(self, self.chunks in (4, 8), "chunks must be 4 or 8")
         least = max(16 * self.chunks, max(self.rows, self.columns) // 2)
-        require(self, self.items >= least, f"a group must have {least} work-items")
+        in_limits = least <= self.items <= MAX_ITEMS
+        require(self, in_limits, f"a group must have {least} to {MAX_ITEMS} work-items")
+        sides = (self.rows, self.columns)
+        is_shared = not any(side * self.chunks % self.items for side in sides)
+        require(self, is_shared, "work-items must copy equal numbers of chunks")
         require(self, self.stages >= 2, "there must be two stages at least")
         require(self, self.chain in (1, 2, 4), "a chain must have 1, 2 or 4 steps")
 
