@@ -173,7 +173,8 @@ class Accepted:
 
     op: the requested operation with every format `any` resolved.
     build: makes the executable. It may take long and may raise. It is called once per cached
-        primitive.
+        primitive. Requests with equal `op` of their acceptances, attributes, hints and knobs share
+        an executable, whether formats were `any` in the request or not.
     efficiency: the seconds of a perfect implementation divided by the seconds of this one, above 0.
         It may exceed 1. Give either `efficiency` or `seconds`, and not both.
     seconds: the estimated seconds of an execution, above 0.
@@ -182,10 +183,10 @@ class Accepted:
         private one is opaque, with 0 bytes if nothing is kept. Only the same backend can compute a
         gradient with it, and must accept that.
     deterministic: the result is bit-equal from run to run.
-    exact: results for small integers are exact. Only an algorithm that permits an error factor
-        above 1 may be inexact.
-    error_factor: the error bound of the algorithm, as a multiple of the bound of direct sums. At
-        most what the algorithm of `op` permits: 1, except for Winograd's.
+    exact: results for small integers are exact. Checks believe False only for an algorithm that
+        permits an error factor above 1.
+    error_factor: the error bound of the algorithm, as a multiple of the bound of direct sums.
+        Checks believe at most what the algorithm of `op` permits: 1, except for Winograd's.
     notes: words of `NOTES` that describe how it computes this problem.
     detail: a text for people that names the kernel, such as "jit:avx512_core". At most 100
         characters, without commas.

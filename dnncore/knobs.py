@@ -51,7 +51,7 @@ class Knob:
         what, values = f"knob {self.name!r}", self.values
         if _is_text(values) or not isinstance(values, Sequence):
             raise DescriptorError(f"{what}: values must be a sequence; got {shown(values)}")
-        if not 1 <= len(values) <= MOST_VALUES:
+        if not values or _is_long(values):
             raise DescriptorError(f"{what}: it must have 1 to {MOST_VALUES} values")
         if not isinstance(values, range):
             object.__setattr__(self, "values", tuple(_checked(what, value) for value in values))
@@ -72,6 +72,13 @@ class Knob:
 
     def __str__(self) -> str:
         return f"{self.name}:{self.default}"
+
+
+def _is_long(values: Sequence[KnobValue]) -> bool:
+    try:
+        return len(values) > MOST_VALUES
+    except OverflowError:  # a range that no memory holds
+        return True
 
 
 def _is_text(value: object) -> bool:

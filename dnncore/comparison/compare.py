@@ -72,6 +72,7 @@ class Comparison:
     lost: how the errors of the tensor show lost precision, as text; "" if they do not.
     error_factor: the factor of the bounds, which the implementation claims and its algorithm
         permits.
+    beside: the number of bytes beside the elements that were changed, if they were compared.
     """
 
     ok: bool
@@ -88,6 +89,7 @@ class Comparison:
     place: str = ""
     lost: str = ""
     error_factor: float = 1.0
+    beside: int = 0
 
     @property
     def distance(self) -> str:
@@ -118,6 +120,8 @@ class Comparison:
             text += f"; error factor {self.error_factor:.3g}"
         if self.lost:
             text += f"; lost precision: {self.lost}"
+        if self.beside:
+            text += f"; {self.beside} bytes beside the elements changed"
         return text
 
 

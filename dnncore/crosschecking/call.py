@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from dnncore.crosschecking.hidden import Hidden, is_hidden, revealed
+from dnncore.crosschecking.strays import Stray, beside_output, in_input, is_guarded
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream, wait_all
 from dnncore.selection.primitive_desc import PrimitiveDesc
 
-__all__ = ["Call", "Copies", "NotComparable"]
+__all__ = ["Call", "Copies", "NotComparable", "copy_bytes"]
 
 Array = np.ndarray[Any, Any]
 
@@ -36,6 +37,7 @@ class Call:
         old values of the result if a post-op reads them.
     outputs: the values that it wrote. Those that only their owner can read are missing.
     alias: the input and the output in one memory, or None.
+    strays: what the launch changed although it may not.
     is_ready: whether the inputs are known.
     """
 
@@ -45,13 +47,15 @@ class Call:
     inputs: dict[str, Array] = field(default_factory=dict)
     outputs: dict[str, Array] = field(default_factory=dict)
     alias: tuple[str, str] | None = None
+    strays: list[Stray] = field(default_factory=list)
     is_ready: bool = False
 
 
 class Copies:
     """Host buffers for the arguments of one primitive. The next call overwrites them.
 
-    read, written: names of arguments. after: the bytes of outputs.
+    read, written: names of arguments. guarded: outputs with bytes beside their elements. after: the
+    bytes of outputs.
     """
 
     def __init__(self, pd: PrimitiveDesc) -> None:
@@ -59,27 +63,44 @@ class Copies:
         rows = [(argument.name, argument.direction) for argument, _ in pd.arguments]
         self.read = [name for name, way in rows if way == "in" or name == old]
         self.written = [name for name, way in rows if way == "out"]
+        self.guarded = [name for name in self.written if is_guarded(pd.descs[name])]
         sizes = {name: desc.nbytes for name, desc in pd.descs.items()}
-        self._before = {name: np.empty(sizes[name], np.uint8) for name in self.read}
+        copied = dict.fromkeys([*self.read, *self.guarded])
+        self._before = {name: np.empty(sizes[name], np.uint8) for name in copied}
         self.after = {name: np.empty(sizes[name], np.uint8) for name in self.written}
 
     def take_inputs(
         self, call: Call, hidden: Hidden, stream: Stream, wait_for: Sequence[Event]
     ) -> None:
         """Fill `call.inputs`. Raises `NotComparable` for values that nobody can read."""
-        for name in self.read:
-            _copy(call.memories[name], self._before[name], stream, wait_for)
+        self.take_before(call, stream, wait_for)
         for name in self.read:
             call.inputs[name] = self._value(call, name, self._before[name], hidden)
-        call.alias = _alias(call)
         call.is_ready = True
+
+    def take_before(self, call: Call, stream: Stream, wait_for: Sequence[Event] = ()) -> None:
+        """Copy the bytes of inputs and of guarded outputs."""
+        for name, content in self._before.items():
+            copy_bytes(call.memories[name], content, stream, wait_for)
+        call.alias = _alias(call)
 
     def take_outputs(self, call: Call, stream: Stream) -> None:
         """Fill `call.outputs` after the end of the launch."""
         for name in self.written:
-            _copy(call.memories[name], self.after[name], stream, ())
+            copy_bytes(call.memories[name], self.after[name], stream, ())
             if not is_hidden(call.pd, name):
                 call.outputs[name] = call.pd.descs[name].unpack(self.after[name])
+
+    def take_strays(self, call: Call, stream: Stream) -> None:
+        """Fill `call.strays` after `take_outputs`."""
+        descs, before = call.pd.descs, self._before
+        for name in self.read:
+            if name not in self.after and name not in (call.alias or ()):
+                content = np.empty_like(before[name])
+                copy_bytes(call.memories[name], content, stream, ())
+                call.strays += in_input(name, descs[name], before[name], content)
+        for name in self.guarded:
+            call.strays += beside_output(name, descs[name], before[name], self.after[name])
 
     def bytes_of(self, name: str) -> Array | None:
         """The bytes of an argument, after the launch if it is an output; None if it is absent."""
@@ -100,7 +121,7 @@ class Copies:
         return value
 
 
-def _copy(memory: Memory, host: Array, stream: Stream, wait_for: Sequence[Event]) -> None:
+def copy_bytes(memory: Memory, host: Array, stream: Stream, wait_for: Sequence[Event]) -> None:
     """Copy a memory's bytes behind the commands of the stream."""
     if not host.size:
         return

@@ -52,6 +52,7 @@ class CallObserver(observers.Observer):
     def __init__(self) -> None:
         self._buffers = _Buffers()
         self._hidden = Hidden()
+        self._steps: dict[int, int] = {}  # by thread: beginnings and ends of its launches
 
     def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
         """Return a run that copies the arguments before and after the launch."""
@@ -99,12 +100,44 @@ class CallObserver(observers.Observer):
         number = self.begin(pd)
         if number is None:
             return run(stream, wait_for)
+        with self._step():
+            return self._observe(number, pd, memories, run, stream, wait_for)
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """Count the beginning and the end of a launch of this thread."""
+        own = threading.get_ident()
+        self._steps[own] = self._steps.get(own, 0) + 1
+        try:
+            yield
+        finally:
+            self._steps[own] += 1
+
+    def _steps_of_others(self) -> dict[int, int] | None:
+        """The counts of other threads; None while one of them launches.
+
+        What they write would look as if this thread's launch had written it.
+        """
+        steps = {thread: n for thread, n in self._steps.copy().items() if n % 2 == 0}
+        busy = len(self._steps) - len(steps)
+        return steps if busy <= 1 else None
+
+    def _observe(
+        self,
+        number: int,
+        pd: PrimitiveDesc,
+        memories: Sequence[Memory],
+        run: Run,
+        stream: Stream,
+        wait_for: Sequence[Event],
+    ) -> Event:
         names = [argument.name for argument, _ in pd.arguments]
         call = Call(number, pd, dict(zip(names, memories, strict=True)))
         if not (self.wants(call) or self._hides(pd)):
             with self.timed(None):
                 return run(stream, wait_for)
         copies = self._buffers.free.pop(pd, None) or Copies(pd)
+        others = self._steps_of_others()
         with self._observing(call):
             copies.take_inputs(call, self._hidden, stream, wait_for)
         with self.timed(pd):
@@ -114,6 +147,8 @@ class CallObserver(observers.Observer):
         if call.is_ready:
             with self._observing(call):
                 self._take_outputs(call, copies, stream, error)
+                if others is not None and others == self._steps_of_others():
+                    copies.take_strays(call, stream)
                 then = self.finished(call, copies)
         self._buffers.free[pd] = copies
         if then is not None:

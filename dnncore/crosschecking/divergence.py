@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from dnncore.crosschecking.judgement import Difference, Judgement, promises
 from dnncore.crosschecking.report import Divergence
 from dnncore.crosschecking.saved import SavedCall, problem_of
 from dnncore.errors import describe
+from dnncore.interrupts import pass_on
 from dnncore.selection.primitive_desc import PrimitiveDesc
 from dnncore.verbose import MARK, primitive_fields
 
@@ -73,11 +76,26 @@ def _saved(
     if has_private_workspace(wrong) and "workspace" in call.inputs:
         return None, ["not saved: its private workspace has no values"]
     kind = call.pd.op.KIND.replace(" ", "-")
-    path = folder / f"call-{call.number}-{kind}.npz"
     title = f"call {call.number}: {difference.argument} of {call.pd.impl_name}"
     try:
+        path = _unused(folder / f"call-{call.number}-{kind}.npz")
         SavedCall.of(call, wrong, compared_with).save(path)
         missing = save_picture(path.with_suffix(".png"), difference.errors, title)
-    except OSError as error:
+    except Exception as error:  # of the file system, numpy and matplotlib
+        pass_on(error)
         return None, [f"not saved: {describe(error)}"]
     return path, [missing or f"picture: {path.with_suffix('.png')}"]
+
+
+def _unused(path: Path) -> Path:
+    """The path, or the first one with a number that no file has yet. It makes an empty file.
+
+    Other processes, and other blocks of this one, count their calls from 1, too.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        free = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+        with contextlib.suppress(FileExistsError):
+            free.touch(exist_ok=False)
+            return free
+    raise AssertionError("a number is free")

@@ -25,8 +25,9 @@ from dnncore.comparison.compare import (
 from dnncore.comparison.error_bounds import believed_factor, error_factor
 from dnncore.comparison.fills import keeps_integers
 from dnncore.comparison.statistics import judge as judge_errors
-from dnncore.crosschecking.call import Call
+from dnncore.crosschecking.call import Call, NotComparable
 from dnncore.crosschecking.heat_map import ratios
+from dnncore.crosschecking.strays import Stray
 from dnncore.ops.operation import HALF_TYPES
 from dnncore.problem import driver_of
 from dnncore.selection.primitive_desc import PrimitiveDesc
@@ -105,8 +106,29 @@ def judge(
     others: outputs of `other`; None to compare with the reference.
     claims: of the implementation that computed the outputs; by default those of `call.pd`.
 
-    Raises `BackendNotFound` if no reference is installed.
+    Raises `BackendNotFound` if no reference is installed, and `NotComparable` if both have no
+    output that everybody can read.
     """
+    judgement = _judged_values(call, others, other, claims)
+    strays = tuple(map(_of_stray, call.strays))
+    if not strays:
+        return judgement
+    return replace(judgement, differences=(*strays, *judgement.differences), blames_other=False)
+
+
+def _of_stray(stray: Stray) -> Difference:
+    comparison = compare(stray.got, stray.expected)
+    if stray.beside:
+        comparison = replace(comparison, ok=False, beside=stray.beside)
+    return Difference(stray.argument, comparison, ratios(stray.got, stray.expected, 0.0))
+
+
+def _judged_values(
+    call: Call, others: Arrays | None, other: PrimitiveDesc | None, claims: Claims | None
+) -> Judgement:
+    if others is not None and not _common(call.outputs, others):
+        name = other.impl_name if other else "the other implementation"
+        raise NotComparable(f"no output can be read of both {call.pd.impl_name} and {name}")
     if others is not None and are_equal(_common(call.outputs, others), others):
         return RIGHT
     values = correct_values(call.pd.op, call.pd.attr, call.inputs)
@@ -129,8 +151,8 @@ def judge(
     theirs = _beyond_bounds(others, expected, Claims.of(other), exact=exact)
     name = found[0].argument
     errors = [
-        expected[name].check(values, error_factor=believed_factor(pd))
-        for values, pd in ((call.outputs[name], call.pd), (others[name], other))
+        expected[name].check(got, error_factor=believed_factor(pd))
+        for got, pd in ((call.outputs[name], call.pd), (others[name], other))
     ]
     names = (call.pd.impl_name, other.impl_name)
     verdict = _closer(names, errors, (bool(ours), bool(theirs)))
@@ -142,7 +164,8 @@ def _expected(call: Call, values: Arrays) -> dict[str, Expected]:
     op = call.pd.op
     expected = expected_outputs(op, call.pd.attr, call.inputs, values=values)
     pads = any(getattr(op, "padding_l", ())) or any(getattr(op, "padding_r", ()))
-    if not (pads and driver_of(type(op)).has_products):
+    has_infinity = any(np.isinf(inputs).any() for inputs in call.inputs.values())
+    if not (pads and has_infinity and driver_of(type(op)).has_products):
         return expected
     return {
         name: replace(right, noise=right.noise.unknown_where(np.isnan(right.values)))
@@ -243,7 +266,16 @@ def promises(call: Call, differences: tuple[Difference, ...], again: Arrays | No
     again: the outputs of a second launch on the same inputs; None if it failed.
     """
     name = call.pd.impl_name
-    lines = []
+    lines = [
+        f"{name} writes beside the elements of {d.argument}: into padding, gaps or other tensors"
+        if d.comparison.beside
+        else f"{name} changes its input {d.argument}"
+        for d in differences
+        if d.comparison.beside or d.argument not in call.outputs
+    ]
+    differences = tuple(d for d in differences if not d.comparison.beside)
+    if not any(d.argument in call.outputs for d in differences):
+        return lines
     if any(d.comparison.lost for d in differences):
         lines.append(f"{name} breaks its bound: all errors together show lost precision")
     elif any(d.comparison.bound == 0 and not d.comparison.misplaced for d in differences):

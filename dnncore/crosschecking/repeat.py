@@ -21,7 +21,7 @@ def differences(saved: SavedCall, pd: PrimitiveDesc) -> tuple[Difference, ...]:
     Raises `DescriptorError` if an input does not fit, and the errors of the launch.
     """
     call = saved.call(pd)
-    call.outputs.update(Repetition(pd, Hidden(), call.alias).outputs(call))
+    call.outputs.update(Repetition(pd, Hidden(), call.alias).outputs(call, strays=True))
     return judge(call).differences
 
 

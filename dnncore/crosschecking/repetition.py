@@ -8,6 +8,7 @@ selected on this engine.
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from dnncore.attributes import Attributes
-from dnncore.crosschecking.call import Call, NotComparable
+from dnncore.crosschecking.call import Call, Copies, NotComparable
 from dnncore.crosschecking.hidden import Hidden, has_private_workspace, is_hidden
+from dnncore.crosschecking.strays import pack
 from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
 from dnncore.errors import BackendNotFound, DescriptorError, DnnError, NoImplementation
@@ -181,11 +183,14 @@ class Repetition:
         if alias is not None and pd.descs[alias[0]] == pd.descs[alias[1]]:
             self._memories[alias[1]] = self._memories[alias[0]]
 
-    def outputs(self, call: Call, workspace_bytes: Array | None = None) -> dict[str, Array]:
+    def outputs(
+        self, call: Call, workspace_bytes: Array | None = None, *, strays: bool = False
+    ) -> dict[str, Array]:
         """Repeat a call on its inputs and return the outputs that anybody can read.
 
         workspace_bytes: those of the program's workspace, if the one of either implementation is
             private.
+        strays: whether to add to `call.strays` what this launch changes although it may not.
         """
         memories = dict(self._memories)
         for name, values in call.inputs.items():
@@ -193,12 +198,24 @@ class Repetition:
                 memories[name] = self._filled(name, values)
         if self._is_private("workspace"):
             memories["workspace"] = self._private_workspace(call, workspace_bytes)
+        copies = self._copies if strays else None
+        own = Call(call.number, self.pd, memories)
+        if copies:
+            copies.take_before(own, self._stream)
         self.pd.primitive().bind(**memories).launch_unobserved(self._stream).wait()
+        if copies:
+            copies.take_outputs(own, self._stream)
+            copies.take_strays(own, self._stream)
+            call.strays += own.strays
         return {
             argument.name: np.array(memories[argument.name].numpy(self._stream))
             for argument, _ in self.pd.arguments
             if argument.direction == "out" and not is_hidden(self.pd, argument.name)
         }
+
+    @functools.cached_property
+    def _copies(self) -> Copies:
+        return Copies(self.pd)
 
     def _is_private(self, name: str) -> bool:
         return name == "workspace" and has_private_workspace(self.pd)
@@ -211,7 +228,7 @@ class Repetition:
             plain = Memory.from_numpy(np.array(values), desc.with_format(None), memory.engine)
             return reorder(plain, desc)
         with memory.map(None, "w") as buffer:
-            desc.pack(values, buffer)
+            pack(desc, values, buffer)
         return memory
 
     def _private_workspace(self, call: Call, content: Array | None) -> Memory:

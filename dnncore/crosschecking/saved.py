@@ -69,6 +69,8 @@ class SavedCall:
     @property
     def parsed(self) -> Problem:
         """The problem. Raises `DescriptorError` if its text is not that of one problem."""
+        if "--batch" in self.problem or "--from-verbose" in self.problem:
+            raise DescriptorError("saved call: a problem must not name a file; record it again")
         problems = list(read(self.problem))
         if len(problems) != 1:
             raise DescriptorError(f"saved call: expected one problem; got {self.problem!r}")
@@ -135,6 +137,8 @@ def load(path: Path) -> SavedCall:
     """Read a file. Raises `DescriptorError` if it is not one of a saved call."""
     try:
         about, inputs = read_arrays(path)
+        if not all(isinstance(text, str) for text in about.values()):
+            raise TypeError(f"texts expected; got {about}")
         return SavedCall(**about, inputs=inputs)
     except FileNotFoundError:
         raise DescriptorError(f"saved call: there is no file {path}") from None

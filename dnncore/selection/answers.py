@@ -267,10 +267,12 @@ def tuned(
     known = {knob.name: knob for knob in accepted.knobs}
     for name, value in requested.items():
         if name not in known:
-            return Refused("filter", f"has no knob {name!r}; it has {', '.join(known) or 'none'}")
+            return Refused(
+                "attribute", f"has no knob {name!r}; it has {', '.join(known) or 'none'}"
+            )
         if not known[name].takes(value):
             values = shortened(", ".join(map(str, known[name].values)))
-            return Refused("filter", f"knob {name!r} must be one of {values}; got {value!r}")
+            return Refused("attribute", f"knob {name!r} must be one of {values}; got {value!r}")
     tune = accepted.tune
     assert tune is not None  # `_broken` refuses acceptances with knobs and without it
     all_values = {knob.name: requested.get(knob.name, knob.default) for knob in accepted.knobs}
@@ -343,7 +345,7 @@ def _is_detail(text: str) -> bool:
 
 
 def _broken_knobs(knobs: Any, tune: object) -> Iterator[tuple[str, object]]:
-    if not isinstance(knobs, list | tuple) or not all(isinstance(knob, Knob) for knob in knobs):
+    if not isinstance(knobs, list | tuple) or not all(type(knob) is Knob for knob in knobs):
         yield "knobs must be a sequence of Knob", knobs
         return
     names = [knob.name for knob in knobs]

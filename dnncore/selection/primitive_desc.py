@@ -296,6 +296,7 @@ class PrimitiveDesc:
             self.attr,
             self.impl_name,
             self.workspace_desc,
+            self.hint.key if self.hint else None,
             request.num_threads,
             request.knobs,
         )

@@ -235,8 +235,12 @@ def _candidate(backend: Backend, name: str, accepted: Accepted, request: Request
 
 
 def _matches(name: str, patterns: tuple[str, ...], notes: Collection[str] = ()) -> bool:
-    names = [name, *(NOTE + note for note in notes)]
-    return any(fnmatch.fnmatchcase(each, pattern) for pattern in patterns for each in names)
+    return any(
+        pattern.removeprefix(NOTE) in notes
+        if pattern.startswith(NOTE)
+        else fnmatch.fnmatchcase(name, pattern)
+        for pattern in patterns
+    )
 
 
 def _patterns(given: str | None, variable: str) -> tuple[str, ...]:

@@ -404,7 +404,7 @@ def test_no_buffer_is_freed_in_a_collection_and_each_soon_afterwards(watched, wa
 
 
 def test_garbage_does_not_pile_up(watched):
-    for _ in range(50):
+    for _ in range(15):
         cycle(watched)
         assert left(watched) <= 3
     assert watched.in_collections == 0

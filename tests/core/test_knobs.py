@@ -21,6 +21,7 @@ WRONG_KNOBS = {
     "sequence": ("tile", 1, {1, 2}, "text"),
     "1 to 4096 values": ("tile", 1, (), "text"),
     "has 1 to 4096 values": ("tile", 1, range(5000), "text"),
+    "counts at all": ("tile", 1, range(10**30), "text"),
     "one of each": ("tile", 1, (1, 1), "text"),
     "one type": ("tile", 1, (1, "a"), "text"),
     "whole number": ("tile", 1.0, (1.0, 2.0), "text"),
@@ -108,9 +109,9 @@ def test_values_are_part_of_the_key(tunable):
 @pytest.mark.parametrize(
     ("knobs", "reason"),
     [
-        ({"size": 9}, "filter: knob 'size' must be one of 8, 16, 24, 32; got 9"),
-        ({"size": "rows"}, "filter: knob 'size' must be one of 8, 16, 24, 32; got 'rows'"),
-        ({"width": 8}, "filter: has no knob 'width'; it has size, order"),
+        ({"size": 9}, "attribute: knob 'size' must be one of 8, 16, 24, 32; got 9"),
+        ({"size": "rows"}, "attribute: knob 'size' must be one of 8, 16, 24, 32; got 'rows'"),
+        ({"width": 8}, "attribute: has no knob 'width'; it has size, order"),
         ({"size": 16, "order": "columns"}, "attribute: columns have no size 16"),
     ],
 )

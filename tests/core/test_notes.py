@@ -51,6 +51,7 @@ def test_patterns_select_by_notes(noted, monkeypatch):
     assert chosen() == "toybackend:first"
     assert chosen(skip_impl="note:copies") == "toybackend:second"
     assert chosen(skip_impl="note:copies, note:library") == "toybackend:third"
+    assert chosen(skip_impl="n*,*:copies,*library") == "toybackend:first"  # patterns of names
     assert chosen(skip_impl="note:library,toybackend:third").startswith("cpu_numba:")
     assert chosen(impl="note:library", skip_impl="toybackend:first") == "toybackend:second"
     assert chosen(impl="toybackend:third,note:compiles") == "toybackend:third"

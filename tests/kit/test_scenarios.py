@@ -94,7 +94,7 @@ def test_the_cpu_engine_does_as_the_model_says(seed):
 
 
 @pytest.mark.usefixtures("reference")
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 20, 10))
 def test_the_reference_does_as_the_model_says(first):
     assert first_failure([CPU], range(first, first + 10)) == ""
 
@@ -171,7 +171,7 @@ def test_events_that_are_ignored(monkeypatch):
     """Streams with a lag show it."""
     monkeypatch.setattr(primitive, "checked_events", lambda _: ())
     monkeypatch.setattr(sequence, "checked_events", lambda _: ())
-    assert "wrong on opencl:" in first_failure([pocl()])
+    assert "wrong on opencl:" in first_failure([pocl()], (8, 33, 35))  # three of 40 show it
 
 
 def test_results_of_host_fallbacks_that_are_lost(monkeypatch):

@@ -1,0 +1,64 @@
+"""Strays: bytes that a launch may not change, of inputs and beside the elements of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dnncore.tensors.memory_desc import MemoryDesc
+
+__all__ = ["Stray", "beside_output", "in_input", "is_guarded", "pack"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Stray:
+    """Bytes of an argument that have changed.
+
+    expected, got: values with logical dims. They are equal if the bytes are beside the elements.
+    beside: the number of changed bytes beside the elements.
+    """
+
+    argument: str
+    expected: Array = field(repr=False)
+    got: Array = field(repr=False)
+    beside: int = 0
+
+
+def is_guarded(desc: MemoryDesc) -> bool:
+    """Whether there are bytes beside the elements: padding, gaps, or other tensors."""
+    return desc.format_kind == "blocked" and (desc.has_padding or desc.has_neighbours)
+
+
+def in_input(argument: str, desc: MemoryDesc, before: Array, after: Array) -> Iterator[Stray]:
+    """Yield the change of an input's elements. before, after: the bytes of the tensor."""
+    if desc.format_kind != "blocked":
+        if (before != after).any():
+            yield Stray(argument, before, after)
+        return
+    old, new = desc.unpack(before), desc.unpack(after)
+    if old.tobytes() != new.tobytes():
+        yield Stray(argument, old, new)
+
+
+def beside_output(argument: str, desc: MemoryDesc, before: Array, after: Array) -> Iterator[Stray]:
+    """Yield a change beside an output's elements. Padding must be zero after the launch."""
+    values = desc.unpack(after)
+    expected = before.copy()
+    desc.pack(np.array(values), expected)
+    changed = int(np.count_nonzero(expected != after))
+    if changed:
+        yield Stray(argument, values, values, changed)
+
+
+def pack(desc: MemoryDesc, values: Array, buffer: Array) -> None:
+    """As `MemoryDesc.pack`, also where elements share a place and have one value."""
+    if desc.has_repeats:
+        shared = [stride == 0 for stride in desc.strides]
+        values = values[tuple(slice(1) if one else slice(None) for one in shared)]
+        desc = MemoryDesc(values.shape, desc.data_type, strides=desc.strides, offset0=desc.offset0)
+    desc.pack(values, buffer[: desc.nbytes])
