@@ -23,7 +23,8 @@ version 1.4 runs backends of the versions 1.0 to 1.4, and refuses all others wit
 A backend may rely on this: within a major version, no name of this module and no parameter is
 removed, and whatever is added has a default that means the old behaviour. The core calls a backend
 only with the methods and parameters of its version. Rules that are added bind backends of that
-version or newer, but the conformance kit checks all rules.
+version or newer, but the conformance kit checks all rules. Begin the names of your own attributes
+of engines, streams and events with `_`. Then no later name of the contract is one of them.
 
 A core of version 2 refuses backends of version 1, because a new major version exists only to break
 a rule on which they rely. One distribution can serve both: its hook returns the `Backend` that

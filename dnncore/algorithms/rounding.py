@@ -68,6 +68,9 @@ ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 """The least normal number of f32. Devices may replace smaller results by 0."""
 
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number of f32."""
+
 POWER = 32
 """Roundings of a power: OpenCL allows `pow` 16 ulp."""
 
@@ -115,6 +118,13 @@ class Noise:
         limit, rms = np.where(places, np.inf, self.limit), np.where(places, np.nan, self.rms)
         return Noise(limit, rms)
 
+    def unknown_beyond(self, reach: Array) -> Noise:
+        """The noise, unknown where partial sums may leave the range of f32 in some order.
+
+        reach: the sums of absolute values, or more.
+        """
+        return self.unknown_where(reach > LARGEST)
+
     @property
     def is_unknown(self) -> Array:
         """Where every result is right."""
@@ -131,7 +141,8 @@ def summed(terms: Any, total: Array, norm: Array, *, cut_off: bool = False) -> N
 
     terms: their number K, per sum or for all. total: the exact sums S. norm: the 2-norms P of the
     terms. For terms in any order, both are the sums of absolute values. cut_off: whether the terms
-    are products of half types, which tensor cores may add.
+    are products of half types, which tensor cores may add. Sums of absolute values are at most
+    P sqrt(K).
     """
     squares = (np.asarray(terms) + 1.0) * (total**2 / 3 + norm**2 / 6)
     rms = np.sqrt(VARIANCE * squares + PRODUCTS * norm**2)
@@ -140,8 +151,9 @@ def summed(terms: Any, total: Array, norm: Array, *, cut_off: bool = False) -> N
         steps = np.asarray(terms) / TENSOR_CORE_TERMS
         noise += Noise.within(ROUNDOFF * steps * (np.abs(total) + norm) / 2)
     if norm is total:  # of terms in any order; `_shared` is 0 below 1e12 terms, because exp is
-        return noise
-    return noise + Noise.within(_shared(np.asarray(terms), total, norm))
+        return noise.unknown_beyond(norm)
+    noise += Noise.within(_shared(np.asarray(terms), total, norm))
+    return noise.unknown_beyond(norm * np.sqrt(terms))
 
 
 def _shared(terms: Any, total: Array, norm: Array) -> Array:

@@ -262,3 +262,17 @@ def test_a_call_waits_for_events_only(relu, events):
         with pytest.raises(dnn.DescriptorError, match="wait_for must be a sequence of events"):
             call(CPU.stream(), events)
     bound(CPU.stream(), None)
+
+
+def test_descriptors_with_other_hints_share_no_executable():
+    """An implementation may build what its hint tells it."""
+    desc, small = dnn.MemoryDesc((1, 1, 4, 4)), dnn.MemoryDesc((1, 1, 2, 2))
+    window = {"kernel": (2, 2), "strides": (2, 2)}
+    forward = dnn.PoolingForward("forward_training", "max", src=desc, dst=small, **window)
+    backward = dnn.PoolingBackward("max", diff_src=desc, diff_dst=small, **window)
+    hints = [
+        dnn.PrimitiveDesc(forward, CPU, impl=f"{name}:*") for name in ("reference", "cpu_numba")
+    ]
+    first, second = (dnn.PrimitiveDesc(backward, CPU, hint=hint) for hint in hints)
+    assert first != second
+    assert first == dnn.PrimitiveDesc(backward, CPU, hint=hints[0])

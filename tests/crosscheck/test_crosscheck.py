@@ -642,3 +642,98 @@ def test_a_private_workspace_that_was_not_seen(cpu, private_pooling, program, ot
     assert report.compared == 0
     ((_, _, reason),) = report.left_out
     assert "forward call was not repeated" in reason or "was not seen" in reason
+
+
+# -- what hides faults, and what looks like one ----------------------------------------------------
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_lost_nan_of_a_convolution(cpu, padding):
+    """Also where the window reaches into padding."""
+    lost = lambda new, old: np.nan_to_num(new, copy=False)  # noqa: E731
+    src, weights = dnn.MemoryDesc((1, 3, 8, 8)), dnn.MemoryDesc((2, 3, 3, 3))
+    size = 6 + 2 * padding
+    pads = {"padding_l": (padding,) * 2, "padding_r": (padding,) * 2}
+    op = dnn.ConvolutionForward("forward_inference", src=src, weights=weights,
+                                dst=dnn.MemoryDesc((1, 2, size, size)), **pads)  # fmt: skip
+    values = np.ones(src.dims, np.float32)
+    values[0, 1, 4, 4] = np.nan
+    with planted("cpu", dnn.ConvolutionForward, lambda op: True, lost):
+        primitive = dnn.PrimitiveDesc(op, cpu).primitive()
+        with dnn.crosscheck("reference", mode="collect") as report:
+            launched(primitive, src=dnn.Memory.from_numpy(values, engine=cpu))
+    (divergence,) = report.divergences
+    assert divergence.comparisons["dst"].misplaced == 18
+
+
+LARGE = {  # the values, whose partial sums are beyond the range, and the operation
+    "average": (3e38, dnn.PoolingForward(
+        "forward_inference", "avg_include_padding", src=dnn.MemoryDesc((1, 1, 4, 4)),
+        dst=dnn.MemoryDesc((1, 1, 2, 2)), kernel=(2, 2), strides=(2, 2))),
+    "mean": (3e38, dnn.Reduction("mean", src=dnn.MemoryDesc((2, 4)), dst=dnn.MemoryDesc((2, 1)))),
+    "norm": (3e25, dnn.Reduction(
+        "norm_lp_sum", src=dnn.MemoryDesc((2, 4)), dst=dnn.MemoryDesc((2, 1)), p=2.0)),
+    "matmul": (1e19, dnn.MatMul(
+        src=dnn.MemoryDesc((2, 4)), weights=dnn.MemoryDesc((4, 2)), dst=dnn.MemoryDesc((2, 2)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_partial_sums_beyond_the_range_of_f32_are_no_divergence(cpu, name):
+    value, op = LARGE[name]
+    inputs = {a.name: dnn.Memory.from_numpy(np.full(desc.dims, value, np.float32), engine=cpu)
+              for a, desc in op.tensors() if a.direction == "in"}  # fmt: skip
+    for pd in dnn.primitive_descs(op, cpu):
+        with dnn.crosscheck("reference", mode="collect") as report:
+            launched(pd.primitive(), **inputs)
+        assert not report.divergences
+
+
+class Opaque(Implementation):
+    """Its dst can be read by itself alone."""
+
+    name = "opaque:matmul"
+
+    def accept(self, op, attr, engine, hint):
+        if not op.dst.is_any:
+            return backend.Refused("format", f"takes any; got {op.dst}")
+        own = dnn.MemoryDesc(op.dst.dims, "f32", "opaque:own", nbytes=4096)
+        plain = {name: dnn.MemoryDesc(getattr(op, name).dims) for name in ("src", "weights")}
+        op = op.resolve_any(**plain, dst=own)
+        return Accepted(op, lambda: HostFunction(lambda *memories: None), efficiency=1)
+
+
+OPAQUE = [Opaque()]
+
+
+def test_another_implementation_whose_results_are_opaque_compares_nothing(cpu):
+    tables = {("cpu", dnn.MatMul): f"{__name__}:OPAQUE"}
+    module = toy.plugin(lambda: backend.Backend("opaque", "1.1", implementations=tables))
+    desc = dnn.MemoryDesc((2, 2))
+    dnn.register(module)
+    try:
+        op = dnn.MatMul(src=desc, weights=desc, dst=desc)
+        with dnn.crosscheck("opaque:*", mode="collect") as report:
+            launched(dnn.PrimitiveDesc(op, cpu, impl="cpu_numba:*").primitive())
+    finally:
+        dnn.unregister(module)
+    assert report.compared == 0
+    assert "no output can be read of both" in str(report)
+
+
+def test_calls_of_two_blocks_have_files_of_their_own(cpu, faulty_relu):
+    paths = set()
+    for rows in (2, 4):
+        with dnn.crosscheck("reference", mode="collect") as report:
+            launched(relu(cpu, (rows, 6)))
+        paths.add(report.divergences[0].path)
+    assert len(paths) == 2
+    assert all(path.is_file() for path in paths)
+
+
+def test_a_folder_that_cannot_be_made_hides_no_divergence(cpu, faulty_relu):
+    with dnn.crosscheck("reference", mode="collect", folder="\0") as report:
+        launched(relu(cpu))
+    (divergence,) = report.divergences
+    assert divergence.path is None
+    assert "not saved: " in str(divergence)

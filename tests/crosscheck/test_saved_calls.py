@@ -79,6 +79,63 @@ def test_a_file_that_is_no_saved_call(tmp_path, content):
     assert "must be a file that a cross-check has written" in text.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("implementation", 5), ("engine", ["cpu"]), ("problem", None), ("compared_with", {})],
+)
+def test_a_file_with_other_values_than_texts(field, value, tmp_path):
+    path, inputs = tmp_path / "call.npz", {"src": np.zeros((2, 3), np.float32)}
+    call = SavedCall("--eltwise 2x3", "cpu", "cpu", "reference:*", "reference", inputs)
+    replace(call, **{field: value}).save(path)
+    with pytest.raises(dnn.DescriptorError, match=r"saved call: .* must be a file"):
+        load(path)
+
+
+def test_a_problem_names_no_file(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("password")
+    inputs = {"src": np.zeros((2, 3), np.float32)}
+    call = SavedCall(f"--batch={secret}", "cpu", "cpu", "reference:*", "reference", inputs)
+    with pytest.raises(dnn.DescriptorError, match="must not name a file") as caught:
+        call.descriptors()
+    assert "password" not in str(caught.value)
+
+
+def test_inputs_that_repeat_elements_are_repeated(tmp_path):
+    row = dnn.MemoryDesc((4, 8), strides=(0, 1))
+    full = dnn.MemoryDesc((4, 8))
+    op = dnn.Binary("add", src0=full, src1=row, dst=full)
+    cpu = dnn.engine("cpu")
+
+    class Wrong(toy.Relu):
+        takes_repeats = True
+
+        def accept(self, op, attr, engine, hint):
+            def add(src0, src1, dst):
+                values = src0.numpy() + src1.numpy()
+                values[-1, -1] = 7
+                dst.desc.pack(values, dst.buffer)
+
+            return toy.Accepted(op, lambda: toy.HostFunction(add), efficiency=99)
+
+    module = toy.plugin(lambda: toy.Backend("toybackend", "1.1", implementations={
+        ("cpu", dnn.Binary): f"{__name__}:WRONG"}))  # fmt: skip
+    globals()["WRONG"] = [Wrong("toybackend:wrong")]
+    dnn.register(module)
+    try:
+        src1 = dnn.Memory(row, cpu)
+        src1.buffer[:] = np.arange(8, dtype=np.float32).view(np.uint8)
+        memories = {"src0": dnn.Memory.from_numpy(np.ones((4, 8), np.float32), engine=cpu),
+                    "src1": src1, "dst": dnn.Memory(full, cpu)}  # fmt: skip
+        with dnn.crosscheck("reference", mode="collect", folder=tmp_path) as report:
+            primitive = dnn.PrimitiveDesc(op, cpu, impl="toybackend:*").primitive()
+            primitive.execute(cpu.stream(), **memories).wait()
+        (line,) = wrong_outputs(load(report.divergences[0].path))
+        assert "worst at [3, 7]: got 7, expected 8" in line
+    finally:
+        dnn.unregister(module)
+
+
 def test_a_file_that_is_missing(tmp_path):
     assert "there is no file" in invoke("check", f"--inputs={tmp_path / 'none.npz'}", code=2)
 

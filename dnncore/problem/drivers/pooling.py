@@ -113,6 +113,7 @@ def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]
     if not op.is_max:
         size = absolute(op, inputs, evaluate)
         noise += Noise.within((DIVISION + 1.0) * ROUNDOFF * size)
+        noise = noise.unknown_beyond(size * (additions + 1.0))
     return {op.result_name: noise}
 
 

@@ -83,7 +83,10 @@ def _errors(op: Reduction, inputs: Inputs, evaluate: Evaluate) -> dict[str, Nois
     noise = Noise.within((roundings * ROUNDOFF + _error_of_p(op, inputs["src"])) * sizes)
     if record.is_sum:
         lost = _lost_powers(op, terms, sizes) if record.is_norm else 0.0
-        return {"dst": noise + positive_sum(terms, sizes) + Noise.within(np.asarray(lost))}
+        has_root = record.is_norm and not op.algorithm.startswith("norm_lp_power")
+        powers = sizes**op.p if has_root else sizes
+        noise += positive_sum(terms, sizes) + Noise.within(np.asarray(lost))
+        return {"dst": noise.unknown_beyond(powers)}
     # A product of some elements may leave the range of f32 where that of all does not.
     factors = {"src": np.maximum(1.0, np.abs(inputs["src"]))}
     reach = evaluate(op, PLAIN, factors)["dst"].astype(np.float64)
