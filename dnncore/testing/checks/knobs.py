@@ -11,6 +11,8 @@ from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["knobs"]
 
+MEASURED = 2.0  # the ratio of two estimates, if the peaks were measured again between them
+
 
 def knobs(trial: Trial) -> None:
     """The defaults are the acceptance itself, and a draw of other values computes the problem.
@@ -26,7 +28,7 @@ def knobs(trial: Trial) -> None:
         raise CheckFailed(f"it refuses the defaults of its knobs, {write_knobs(defaults)}")
     for name in ("op", "seconds", "scratchpad_bytes", "notes", "detail", "deterministic", "exact"):
         own, got = getattr(trial.pd, name), getattr(same, name)
-        if own != got:
+        if own != got and not (name == "seconds" and own / MEASURED < got < own * MEASURED):
             raise CheckFailed(
                 f"the defaults of its knobs, {write_knobs(defaults)}, must mean the acceptance"
                 f" itself; {name} is {got} with them and {own} without"
