@@ -86,8 +86,8 @@ def failures(trial: Trial) -> None:
 def _goes_on(trial: Trial, stream: Stream) -> None:
     """A stream with a failed command raises its error once and computes on.
 
-    On an out-of-order stream, later commands wait for its end: kernels of a failed command may still
-    run, and nothing else orders them.
+    On an out-of-order stream, later commands wait for its end, as kernels of a failed command may
+    still run, and nothing else orders them.
     """
     for waits_between in (False, True) if stream.order == "in" else (True,):
         arguments = trial.arguments(trial.case.round("random").inputs)
