@@ -232,6 +232,13 @@ def test_a_script_that_fails(tmp_path, text, status, shown, capfd):
     assert shown in capfd.readouterr().err
 
 
+def test_a_script_that_ends_its_process(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("import os; os._exit(0)")
+    output = invoke("--engines=cpu,pocl", path, code=1)
+    assert f"{path} ended its process on cpu, as os._exit does" in output
+
+
 @pytest.mark.parametrize("engines", ["cpu", "cpu,pocl,cpu", ""])
 def test_two_engines_are_needed(tmp_path, engines):
     path = program(tmp_path, RIGHT)

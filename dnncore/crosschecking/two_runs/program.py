@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dnncore import observers
 from dnncore.crosschecking.two_runs.comparing import compared
-from dnncore.crosschecking.two_runs.recording import Recorder, Recording
+from dnncore.crosschecking.two_runs.recording import LIST, Recorder, Recording
 from dnncore.errors import ExecutionError
 
 __all__ = ["Result", "run"]
@@ -56,6 +56,11 @@ def run(
             if folder is folders[1]:
                 settings |= {"first": str(folders[0]), "divergences": str(divergences)}
             _start(engine, settings, program)
+            if not (folder / LIST).exists():
+                raise ExecutionError(
+                    f"crosscheck: {program[0]} ended its process on {engine}, as os._exit does,"
+                    " before its calls were recorded; let the script return instead"
+                )
         found = json.loads((folders[1] / OUTCOME).read_text())
         return Result(found["text"], found["is_right"])
 

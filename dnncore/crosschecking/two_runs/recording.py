@@ -19,7 +19,7 @@ from dnncore.crosschecking.saved import read_arrays, write_arrays
 from dnncore.problem.attributes import write as attributes_texts
 from dnncore.selection.primitive_desc import PrimitiveDesc
 
-__all__ = ["CallRecord", "Recorder", "Recording"]
+__all__ = ["LIST", "CallRecord", "Recorder", "Recording"]
 
 Array = np.ndarray[Any, Any]
 LIST = "calls.json"
