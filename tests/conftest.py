@@ -44,6 +44,16 @@ def _label(name: str, device: dnn.Device) -> str:
 TARGETS = _targets()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _leave_out_older_objects() -> None:
+    """Leave all older objects, such as the tests themselves, out of collections of garbage.
+
+    Many tests collect, to see what a program keeps. With all tests, each would take half a second.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def behaviour(test: str) -> tuple[str, ...]:
     """What a test id is about: its function, and the operation and direction that it names.
 
@@ -65,15 +75,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {item for item in marked if not _has_turn(item)}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
-
-
-def pytest_collection_finish() -> None:
-    """Leave the tests themselves out of later collections of garbage.
-
-    Many tests collect, to see what a program keeps. With all tests, each would take half a second.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _has_turn(item: pytest.Function) -> bool:

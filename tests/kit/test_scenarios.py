@@ -171,7 +171,8 @@ def test_events_that_are_ignored(monkeypatch):
     """Streams with a lag show it."""
     monkeypatch.setattr(primitive, "checked_events", lambda _: ())
     monkeypatch.setattr(sequence, "checked_events", lambda _: ())
-    assert "wrong on opencl:" in first_failure([pocl()], (8, 33, 35))  # three of 40 show it
+    likely = (8, 33, 35)  # on a quiet machine; on a busy one others show it
+    assert "wrong on opencl:" in first_failure([pocl()], (*likely, *SEEDS))
 
 
 def test_results_of_host_fallbacks_that_are_lost(monkeypatch):
