@@ -62,6 +62,14 @@ def test_time_counts_for_the_innermost_block_alone(monkeypatch):
     assert clock.stop() == {"running": 1.0 + 16.0, "building": 2.0 + 8.0, "reference": 4.0}
 
 
+@pytest.mark.parametrize(("skipped", "level"), [((), "right"), (("forks",), "right"),
+                                                (("integers", "random"), "run")])  # fmt: skip
+def test_nothing_is_right_without_checks_of_values(skipped, level):
+    (problem,) = read("--eltwise 2x3")
+    result = run_case(problem, dnn.engine("cpu"), impl="reference:*", skip=skipped)
+    assert (result.status, result.level) == ("passed", level)
+
+
 def test_only_the_implementations_asked_for_are_tested():
     both = run("--matmul 3x4:4x5", impl="reference:*,cpu_numba:gemm*", names=["integers"])
     one = run("--matmul --impl=reference:* 3x4:4x5", impl="", names=["integers"])
