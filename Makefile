@@ -59,7 +59,7 @@ ISAS = $(shell $(BIN)/python -c \
 	'from dnncore_cpu_numba.codegen.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
 # What Oclgrind cannot pass: it does not support waits for events of other queues and commands from
 # several threads.
-NO_WAITS := events,in_flight,threads,several_events,failures,time_limits,late_accesses,steady_inputs
+NO_WAITS := buffers,events,in_flight,threads,several_events,failures,time_limits,late_accesses,steady_inputs
 REPORTS := Invalid (read|write)|data race|divergence
 
 # The runs of the size "smoke" execute no assert statement (PYTHONOPTIMIZE): nothing depends on one.
