@@ -70,9 +70,6 @@ class Knob:
         """Whether the knob has the value. True is not 1."""
         return type(value) in (int, str) and value in self.values
 
-    def __str__(self) -> str:
-        return f"{self.name}:{self.default}"
-
 
 def _is_long(values: Sequence[KnobValue]) -> bool:
     try:

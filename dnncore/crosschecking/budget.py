@@ -33,7 +33,6 @@ MOST_FIRST = 100
 PAUSE = 0.1
 """Seconds of a pause that count at most: a program also loads modules and data."""
 
-
 UNOBSERVED = 1 / 5
 """The part of the estimated time that a sequence of small calls takes without observers: it is one
 native loop then. Measured on the training of the digits."""

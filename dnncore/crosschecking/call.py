@@ -18,7 +18,7 @@ from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream, wait_all
 from dnncore.selection.primitive_desc import PrimitiveDesc
 
-__all__ = ["Call", "Copies", "NotComparable", "copy_bytes"]
+__all__ = ["Call", "Copies", "NotComparable"]
 
 Array = np.ndarray[Any, Any]
 
@@ -81,13 +81,13 @@ class Copies:
     def take_before(self, call: Call, stream: Stream, wait_for: Sequence[Event] = ()) -> None:
         """Copy the bytes of inputs and of guarded outputs."""
         for name, content in self._before.items():
-            copy_bytes(call.memories[name], content, stream, wait_for)
+            _copy(call.memories[name], content, stream, wait_for)
         call.alias = _alias(call)
 
     def take_outputs(self, call: Call, stream: Stream) -> None:
         """Fill `call.outputs` after the end of the launch."""
         for name in self.written:
-            copy_bytes(call.memories[name], self.after[name], stream, ())
+            _copy(call.memories[name], self.after[name], stream, ())
             if not is_hidden(call.pd, name):
                 call.outputs[name] = call.pd.descs[name].unpack(self.after[name])
 
@@ -97,7 +97,7 @@ class Copies:
         for name in self.read:
             if name not in self.after and name not in (call.alias or ()):
                 content = np.empty_like(before[name])
-                copy_bytes(call.memories[name], content, stream, ())
+                _copy(call.memories[name], content, stream, ())
                 call.strays += in_input(name, descs[name], before[name], content)
         for name in self.guarded:
             call.strays += beside_output(name, descs[name], before[name], self.after[name])
@@ -121,7 +121,7 @@ class Copies:
         return value
 
 
-def copy_bytes(memory: Memory, host: Array, stream: Stream, wait_for: Sequence[Event]) -> None:
+def _copy(memory: Memory, host: Array, stream: Stream, wait_for: Sequence[Event]) -> None:
     """Copy a memory's bytes behind the commands of the stream."""
     if not host.size:
         return

@@ -61,7 +61,8 @@ class CallObserver(observers.Observer):
         def observed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
             if _thread.is_observing:
                 return run(stream, wait_for)
-            return self._launch(pd, memories, run, stream, wait_for)
+            with self._step():
+                return self._launch(pd, memories, run, stream, wait_for)
 
         return observed
 
@@ -100,37 +101,6 @@ class CallObserver(observers.Observer):
         number = self.begin(pd)
         if number is None:
             return run(stream, wait_for)
-        with self._step():
-            return self._observe(number, pd, memories, run, stream, wait_for)
-
-    @contextmanager
-    def _step(self) -> Iterator[None]:
-        """Count the beginning and the end of a launch of this thread."""
-        own = threading.get_ident()
-        self._steps[own] = self._steps.get(own, 0) + 1
-        try:
-            yield
-        finally:
-            self._steps[own] += 1
-
-    def _steps_of_others(self) -> dict[int, int] | None:
-        """The counts of other threads; None while one of them launches.
-
-        What they write would look as if this thread's launch had written it.
-        """
-        steps = {thread: n for thread, n in self._steps.copy().items() if n % 2 == 0}
-        busy = len(self._steps) - len(steps)
-        return steps if busy <= 1 else None
-
-    def _observe(
-        self,
-        number: int,
-        pd: PrimitiveDesc,
-        memories: Sequence[Memory],
-        run: Run,
-        stream: Stream,
-        wait_for: Sequence[Event],
-    ) -> Event:
         names = [argument.name for argument, _ in pd.arguments]
         call = Call(number, pd, dict(zip(names, memories, strict=True)))
         if not (self.wants(call) or self._hides(pd)):
@@ -154,6 +124,25 @@ class CallObserver(observers.Observer):
         if then is not None:
             then()
         return event
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """Count the beginning and the end of a launch of this thread."""
+        own = threading.get_ident()
+        self._steps[own] = self._steps.get(own, 0) + 1
+        try:
+            yield
+        finally:
+            self._steps[own] += 1
+
+    def _steps_of_others(self) -> dict[int, int] | None:
+        """The counts of other threads; None while one of them launches.
+
+        What they write would look as if this thread's launch had written it.
+        """
+        steps = {thread: n for thread, n in self._steps.copy().items() if n % 2 == 0}
+        busy = len(self._steps) - len(steps)
+        return steps if busy <= 1 else None
 
     def _take_outputs(
         self, call: Call, copies: Copies, stream: Stream, error: Exception | None

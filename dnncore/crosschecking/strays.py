@@ -56,7 +56,7 @@ def beside_output(argument: str, desc: MemoryDesc, before: Array, after: Array) 
 
 
 def pack(desc: MemoryDesc, values: Array, buffer: Array) -> None:
-    """As `MemoryDesc.pack`, also where elements share a place and have one value."""
+    """Write values as `MemoryDesc.pack` does. Elements that share a place must be equal."""
     if desc.has_repeats:
         shared = [stride == 0 for stride in desc.strides]
         values = values[tuple(slice(1) if one else slice(None) for one in shared)]

@@ -265,7 +265,7 @@ def test_a_call_waits_for_events_only(relu, events):
 
 
 def test_descriptors_with_other_hints_share_no_executable():
-    """An implementation may build what its hint tells it."""
+    """An implementation may build another executable for another hint."""
     desc, small = dnn.MemoryDesc((1, 1, 4, 4)), dnn.MemoryDesc((1, 1, 2, 2))
     window = {"kernel": (2, 2), "strides": (2, 2)}
     forward = dnn.PoolingForward("forward_training", "max", src=desc, dst=small, **window)

@@ -1,4 +1,4 @@
-"""What a launch changes beside its results: inputs, padding, gaps, and other tensors."""
+"""Launches that change inputs, padding, gaps or other tensors."""
 
 import threading
 
@@ -102,7 +102,7 @@ def test_an_output_in_place_of_its_input_is_no_change():
 
 
 def test_threads_that_fill_parts_of_one_buffer_are_right():
-    """What another thread writes meanwhile is not this thread's stray."""
+    """A thread is not blamed for the writes of another one."""
     whole = dnn.Memory(dnn.MemoryDesc((64, 64)), CPU)
     parts = [whole.desc.submemory((64, 16), (0, 16 * i)) for i in range(4)]
     src = dnn.Memory.from_numpy(np.ones((64, 16), np.float32), engine=CPU)

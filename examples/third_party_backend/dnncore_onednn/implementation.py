@@ -28,7 +28,6 @@ __all__ = ["TABLE"]
 LIBRARY = default()
 LAYOUTS, THREADS, STREAMS = Layouts(LIBRARY), Threads(LIBRARY), Streams(LIBRARY)
 
-
 ROUNDS = ("bf16", "f16", "tf32", "any")  # values of `fpmath`
 
 
@@ -73,7 +72,7 @@ class OneDnn(Implementation[Operation]):
 
 
 def _notes(attr: Attributes, impl_name: str) -> set[str]:
-    """What oneDNN's name of an implementation says of it."""
+    """The notes of an implementation, which its name in oneDNN shows."""
     notes = {"library"}
     if "jit" in impl_name:
         notes.add("compiles")

@@ -39,7 +39,7 @@ BY_RULE = "0: chosen by a rule"
 
 @dataclass(frozen=True)
 class Blocking:
-    """What a program may choose of the division of a problem, and the threads that compute it.
+    """The number of threads, and the choices of a program for the division of a problem.
 
     vectors: the most vectors of a panel. cache_kib: KiB of A or of a panel of B that stay in a
     core's cache. 0 is for a rule.
