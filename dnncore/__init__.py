@@ -54,6 +54,7 @@ if typing.TYPE_CHECKING:
         SoftmaxForward,
         Sum,
     )
+    from dnncore.quantization import Dropout, Scales, ZeroPoints
     from dnncore.selection.plugins import backends, devices, engine, register, unregister
     from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
     from dnncore.selection.reorder import reorder
@@ -76,6 +77,7 @@ __all__ = [
     "DescriptorError",
     "Device",
     "DnnError",
+    "Dropout",
     "EltwiseBackward",
     "EltwiseForward",
     "Engine",
@@ -103,11 +105,13 @@ __all__ = [
     "Reduction",
     "ReferenceWarning",
     "Reorder",
+    "Scales",
     "Sequence",
     "SoftmaxBackward",
     "SoftmaxForward",
     "Stream",
     "Sum",
+    "ZeroPoints",
     "__version__",
     "against_reference",
     "backends",
@@ -137,6 +141,7 @@ _ON_FIRST_USE = {
     "engines.memory": ("Memory",),
     "execution.primitive": ("BoundPrimitive", "Primitive"),
     "execution.sequence": ("Sequence",),
+    "quantization": ("Dropout", "Scales", "ZeroPoints"),
     "verbose": ("set_verbose",),
     "selection.plugins": ("backends", "devices", "engine", "register", "unregister"),
     "selection.primitive_desc": ("PrimitiveDesc", "primitive_descs"),

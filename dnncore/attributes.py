@@ -1,10 +1,11 @@
-"""Attributes of a primitive: its post-op chain, scratchpad, determinism and arithmetic."""
+"""Attributes of a primitive: quantization, post-ops, scratchpad, determinism, arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from dnncore.algorithms.post_ops import POST_OPS, PostOpKind
 from dnncore.algorithms.rules import check_finite
 from dnncore.errors import DataTypeError, DescriptorError
+from dnncore.ops.operation import Argument
+from dnncore.quantization import Dropout, Scales, ZeroPoints
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -21,6 +24,12 @@ __all__ = ["Attributes", "PostOp"]
 
 FpMath = Literal["strict", "ieee", "bf16", "f16", "tf32", "any"]
 ScratchpadMode = Literal["library", "user"]
+Accumulation = Literal["strict", "relaxed", "any", "s32", "f32", "f16"]
+WORDS = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding")
+"""The attributes that implementations must list to support them."""
+
+ROUNDED = ("f16", "bf16", "f8_e4m3", "f8_e5m2")
+"""The types to which stochastic rounding rounds."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,15 @@ class Attributes:
         "bf16" and "f16" allow rounding to this type before products, "any" to any type.
     scratchpad_limit: the most bytes of scratchpad that an implementation may need; None for no
         limit.
+    scales: the scales of tensors, such as `{"src": Scales(), "weights": Scales(mask=1)}`.
+    zero_points: the zero points of tensors of integers, such as `{"src": ZeroPoints()}`.
+    accumulation: the type in which an implementation may add up products. "strict" is f32, or s32
+        for integers; "f16" permits f16, too; "relaxed" and "any" permit any type. An implementation
+        may always use a more exact type.
+    dropout: replaces results by 0 at random, before post-ops.
+    rounding: "environment" rounds the first output to nearest. "stochastic" rounds it up or down at
+        random, with the probabilities that preserve the mean. Its seed is the argument
+        `rounding_seed`, one s32. The output must have a type of fewer bits than f32.
     """
 
     post_ops: Sequence[PostOp] = ()
@@ -154,6 +172,11 @@ class Attributes:
     deterministic: bool = False
     fpmath: FpMath = "strict"
     scratchpad_limit: int | None = None
+    scales: Mapping[str, Scales] = field(default_factory=dict)
+    zero_points: Mapping[str, ZeroPoints] = field(default_factory=dict)
+    accumulation: Accumulation = "strict"
+    dropout: Dropout | None = None
+    rounding: Literal["environment", "stochastic"] = "environment"
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -161,16 +184,29 @@ class Attributes:
         _check_choice("scratchpad", self.scratchpad, get_args(ScratchpadMode))
         _check_choice("fpmath", self.fpmath, get_args(FpMath))
         _check_choice("deterministic", self.deterministic, (False, True))
+        _check_choice("accumulation", self.accumulation, get_args(Accumulation))
+        _check_choice("rounding", self.rounding, ("environment", "stochastic"))
+        if self.dropout is not None and not isinstance(self.dropout, Dropout):
+            raise DescriptorError(
+                f"attributes: dropout must be a Dropout or None; got {self.dropout!r}"
+            )
+        for row, kind in (("scales", Scales), ("zero_points", ZeroPoints)):
+            checked = kind.checked(getattr(self, row))
+            object.__setattr__(self, row, MappingProxyType(checked))
         object.__setattr__(self, "scratchpad_limit", _checked_limit(self.scratchpad_limit))
-        key = tuple(getattr(self, row.name) for row in fields(self) if row.compare)
-        object.__setattr__(self, "_hash", hash(key))
+        object.__setattr__(self, "_hash", hash(self._values(lambda own: tuple(own.items()))))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Not with the hash: hashes of texts differ from process to process."""
-        return Attributes, tuple(getattr(self, row.name) for row in fields(self) if row.compare)
+        return Attributes, self._values(dict)
+
+    def _values(self, of_mapping: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:
+        """The values of all fields; those that are mappings are converted."""
+        values = (getattr(self, row.name) for row in fields(self) if row.compare)
+        return tuple(of_mapping(own) if isinstance(own, Mapping) else own for own in values)
 
     def operands(self) -> list[tuple[str, MemoryDesc]]:
         """The extra arguments of the chain, in order: (argument name, descriptor)."""
@@ -180,13 +216,55 @@ class Attributes:
             for name, desc in post_op.operands
         ]
 
+    def arguments(self, op: Operation) -> list[tuple[Argument, MemoryDesc]]:
+        """The arguments of the attributes, in binding order: operands of post-ops, scales, zero
+        points, those of dropout, the seed of rounding.
+
+        op: an operation with the layout of its result, for the mask of dropout.
+        """
+        rows: list[tuple[str, Any, MemoryDesc]] = [
+            (name, "in", desc) for name, desc in self.operands()
+        ]
+        for kind in ("scales", "zero_points"):
+            rows += [
+                (f"{name}_{kind}", "in", own.desc(getattr(op, name)))
+                for name, own in getattr(self, kind).items()
+            ]
+        rows += self.dropout.arguments(op.result) if self.dropout else []
+        if self.rounding == "stochastic":
+            rows.append(("rounding_seed", "in", MemoryDesc((1,), "s32")))
+        return [(Argument(name, direction), desc) for name, direction, desc in rows]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The attributes that an implementation must support by name; see `Implementation`."""
+        quantized = (*self.scales.values(), *self.zero_points.values())
+        given = (
+            self.scales,
+            self.zero_points,
+            any(own.groups for own in quantized),
+            self.dropout,
+            self.rounding == "stochastic",
+        )
+        return tuple(word for word, own in zip(WORDS, given, strict=True) if own)
+
     @property
     def reads_dst(self) -> bool:
         """Whether the chain adds the old value of dst."""
         return any(post_op.kind == "sum" for post_op in self.post_ops)
 
     def check(self, op: Operation) -> None:
-        """Raise `DescriptorError` if the chain cannot apply to the result of `op`."""
+        """Raise `DescriptorError` if the attributes cannot apply to `op`."""
+        for own in (self.scales, self.zero_points):
+            for name, values in own.items():
+                values.check(op, name)
+        if self.dropout and not op.HAS_DROPOUT:
+            raise DescriptorError(f"{op.KIND}: it has no dropout; leave the attribute out")
+        if self.rounding == "stochastic" and op.result.data_type not in ROUNDED:
+            raise DescriptorError(
+                f"{op.KIND}: stochastic rounding needs {op.result_name} of type"
+                f" {', '.join(ROUNDED)}; got {op.result.data_type}"
+            )
         dims = op.result.dims
         for name, desc in self.operands():
             if not desc.broadcasts_to(dims):

@@ -104,7 +104,7 @@ from dnncore.knobs import Knob, KnobValue
 from dnncore.notes import NOTES
 from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
-from dnncore.ops import Operation
+from dnncore.ops import Operation, Reorder
 from dnncore.ops import __all__ as _operations
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.eltwise import Eltwise
@@ -112,6 +112,7 @@ from dnncore.ops.inner_product import InnerProduct
 from dnncore.ops.lrn import LRN
 from dnncore.ops.pooling import Pooling
 from dnncore.ops.softmax import Softmax
+from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
 from dnncore.store import DiskStore
 from dnncore.tensors.datatypes import data_type, numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -123,6 +124,9 @@ API_VERSION = "1.1"
 """The version of this contract, "major.minor"."""
 
 hookimpl = pluggy.HookimplMarker("dnncore")
+
+OLD_INTEGERS = ("s32", "s8", "u8")
+"""The types of integers that reorders had in version 1.0."""
 
 RefusalKind: TypeAlias = Literal[
     "type", "shape", "format", "algorithm", "attribute", "device", "filter", "resources", "failed"
@@ -220,26 +224,35 @@ class Implementation(ABC, Generic[OpT]):
 
     A subclass may name the operation for type checkers, as in `Implementation[EltwiseForward]`.
 
-    data_types: the types of floating-point tensors that it reads and writes. `answer` refuses other
-        types without a call of `accept`.
+    data_types: the types of the tensors that it reads and writes. `answer` refuses other types
+        without a call of `accept`. Workspaces, the condition of `select`, and the types s32, s8 and
+        u8 of reorders need not be listed.
+    attributes: the words of the attributes that it supports, of "scales", "zero_points", "groups"
+        (of scales and zero points), "dropout" and "stochastic_rounding". `answer` refuses others.
+        Post-ops, accumulation and the older attributes have no words.
     takes_repeats: whether tensors that it reads may repeat their elements along a dim, by a stride
         of 0. Else `answer` refuses them without a call of `accept`.
     """
 
     name: str
     data_types: Collection[str] = ("f32",)
+    attributes: Collection[str] = ()
     takes_repeats: bool = False
 
     def answer(
         self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
         """Refuse data types and repeats that it does not take, else return `accept`'s answer."""
+        unlisted = OLD_INTEGERS if isinstance(op, Reorder) else ()
         for argument, desc in op.tensors():
             own = desc.data_type
-            if data_type(own).is_float and own not in self.data_types:
+            if own not in self.data_types and own not in unlisted and argument.name != "src2":
                 return Refused(
                     "type", f"takes {', '.join(self.data_types)}; got {argument.name} of {own}"
                 )
+        for word in attr.words:
+            if word not in self.attributes:
+                return Refused("attribute", f"has no {word.replace('_', ' ')}")
         read = [(argument.name, desc) for argument, desc in op.tensors()]
         for name, desc in () if self.takes_repeats else [*read, *attr.operands()]:
             if desc.has_repeats:
@@ -338,6 +351,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Device",
     "DiskStore",
     "DnnError",
+    "Dropout",
     "Eltwise",
     "Engine",
     "EngineUnavailable",
@@ -361,14 +375,17 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "PluginError",
     "Pooling",
     "PostOp",
+    "Quantization",
     "Refusal",
     "RefusalKind",
     "Refused",
     "Run",
+    "Scales",
     "Scratchpad",
     "Softmax",
     "Stream",
     "TimedEvent",
+    "ZeroPoints",
     "available_processors",
     "cache_count",
     "check_size",

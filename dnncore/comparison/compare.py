@@ -24,7 +24,8 @@ from dnncore.comparison.statistics import Errors, judge
 from dnncore.engines.memory import Memory
 from dnncore.errors import BackendNotFound, DescriptorError
 from dnncore.ops import Operation
-from dnncore.ops.operation import HALF_TYPES, widened
+from dnncore.ops.operation import widened
+from dnncore.ops.types import HALF_TYPES
 from dnncore.problem import driver_of
 from dnncore.problem.drivers.driver import Evaluate
 from dnncore.selection.plugins import engine, registry

@@ -284,7 +284,7 @@ def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
     operation determines its values.
     """
     descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
-    descs.update(attr.operands())
+    descs.update({a.name: desc for a, desc in attr.arguments(op) if a.direction == "in"})
     if attr.reads_dst:
         descs[op.result_name] = op.result
     return descs

@@ -28,7 +28,7 @@ from dnncore.comparison.statistics import judge as judge_errors
 from dnncore.crosschecking.call import Call, NotComparable
 from dnncore.crosschecking.heat_map import ratios
 from dnncore.crosschecking.strays import Stray
-from dnncore.ops.operation import HALF_TYPES
+from dnncore.ops.types import HALF_TYPES
 from dnncore.problem import driver_of
 from dnncore.selection.primitive_desc import PrimitiveDesc
 from dnncore.tensors.datatypes import data_type, from_numpy_dtype

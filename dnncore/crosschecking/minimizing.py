@@ -123,7 +123,8 @@ def _cut(inputs: Inputs, problem: Problem, *, takes_first: bool) -> dict[str, Ar
 def _wanted(problem: Problem) -> dict[str, MemoryDesc]:
     op, attr = problem.op, problem.attr
     pairs = op.tensors(op.workspace_desc())
-    wanted = {a.name: desc for a, desc in pairs if a.direction == "in"} | dict(attr.operands())
+    pairs += attr.arguments(op)
+    wanted = {a.name: desc for a, desc in pairs if a.direction == "in"}
     return wanted | ({op.result_name: op.result} if attr.reads_dst else {})
 
 

@@ -16,7 +16,8 @@ from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError
 from dnncore.interrupts import pass_on
 from dnncore.ops import Operation
-from dnncore.ops.operation import HALF_TYPES, widened
+from dnncore.ops.operation import widened
+from dnncore.ops.types import HALF_TYPES
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.tensors.datatypes import from_numpy_dtype, numpy_dtype

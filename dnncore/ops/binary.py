@@ -5,12 +5,14 @@ The formulas of the algorithms are in `dnncore.algorithms.binary`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dnncore.algorithms.binary import BINARY, check_condition
 from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.ops.types import HALF_TYPES, INTEGER_TYPES, Rows, mixed_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Binary"]
@@ -32,6 +34,9 @@ class Binary(Operation):
 
     KIND: ClassVar[str] = "binary"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src0", "src1", "src2") + writes("dst")
+    TYPES: ClassVar[Rows] = mixed_rows(
+        ("src0", "src1", "dst"), ("f32", *HALF_TYPES, *INTEGER_TYPES)
+    )
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src0", "dst"),)
 
     algorithm: str = field(kw_only=False)
@@ -44,7 +49,7 @@ class Binary(Operation):
         check_algorithm(self.KIND, self.algorithm, BINARY)
         check_condition(self.KIND, self.algorithm, self.src2)
         self._check_descs(concrete=("src0", "src1", "src2"))
-        self._check_types_mix("src0", "src1", "dst")
+        self._check_types()
         a, b = self.src0.dims, self.src1.dims
         if len(a) != len(b) or any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
             self._fail(
@@ -57,3 +62,8 @@ class Binary(Operation):
                 f"src2 must have dst's rank and each of its dims be 1 or dst's;"
                 f" got {self.src2.dims} for dst {broadcast}"
             )
+
+    @property
+    def scale_masks(self) -> Mapping[str, Sequence[int]]:
+        """One for each of src0 and src1."""
+        return {"src0": (0,), "src1": (0,)}

@@ -22,11 +22,13 @@ The results differ only by rounding, so a gradient's algorithm may differ from i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self, TypeAlias, cast
 
 from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.types import Rows, gradient_rows, product_rows
 from dnncore.ops.window import Windowed
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -55,7 +57,7 @@ class _Convolution(Windowed, Operation):
     def __post_init__(self) -> None:
         self._check_descs()
         check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
-        self._check_layer_types()
+        self._check_types()
         x, w, y = self.src_role, self.weights_role, self.dst_role
         if not 3 <= x.ndims <= 5:
             self._fail(f"{self.SRC} must have 3 to 5 dims (N, C, [[D,] H,] W); got {x.dims}")
@@ -154,6 +156,7 @@ class ConvolutionForward(_Convolution):
     """
 
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
+    TYPES: ClassVar[Rows] = product_rows(decompressed=False)
 
     prop_kind: PropKind = field(kw_only=False)
     src: MemoryDesc
@@ -164,6 +167,17 @@ class ConvolutionForward(_Convolution):
     def __post_init__(self) -> None:
         self._check_prop_kind(self.prop_kind)
         super().__post_init__()
+
+    @property
+    def scale_masks(self) -> Mapping[str, Sequence[int]]:
+        """One for src; one for weights, or one per output channel; the same for dst."""
+        per_channel = 3 if self.weights.ndims > self.src.ndims else 1
+        return {"src": (0,), "weights": (0, per_channel), "dst": (0, 2)}
+
+    @property
+    def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
+        """One for each tensor, or one per channel of src or dst."""
+        return {"src": (0, 2), "weights": (0,), "dst": (0, 2)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -181,6 +195,7 @@ class ConvolutionBackwardData(_Convolution):
     SRC: ClassVar[str] = "diff_src"
     DST: ClassVar[str] = "diff_dst"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("diff_dst", "weights") + writes("diff_src")
+    TYPES: ClassVar[Rows] = gradient_rows(("diff_dst", "weights"), ("diff_src",))
 
     diff_src: MemoryDesc
     weights: MemoryDesc
@@ -207,6 +222,7 @@ class ConvolutionBackwardWeights(_Convolution):
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "diff_dst") + writes(
         "diff_weights", "diff_bias"
     )
+    TYPES: ClassVar[Rows] = gradient_rows(("src", "diff_dst"), ("diff_weights", "diff_bias"))
 
     src: MemoryDesc
     diff_weights: MemoryDesc

@@ -11,9 +11,13 @@ from typing import ClassVar, TypeAlias
 
 from dnncore.algorithms.eltwise import ELTWISE, USE_DST, check_eltwise
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.types import HALF_TYPES, INTEGER_TYPES, Rows, one_type_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["Eltwise", "EltwiseBackward", "EltwiseForward"]
+__all__ = ["OF_INTEGERS", "Eltwise", "EltwiseBackward", "EltwiseForward"]
+
+OF_INTEGERS = ("relu", "linear", "clip", "clip_v2")
+"""The algorithms that also compute with integers."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,6 +36,10 @@ class EltwiseForward(Operation):
 
     KIND: ClassVar[str] = "eltwise"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+    TYPES: ClassVar[Rows] = one_type_rows(
+        ("src", "dst"), ("f64", "f32", *HALF_TYPES, *INTEGER_TYPES)
+    )
+    HAS_DROPOUT: ClassVar[bool] = True
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src", "dst"),)
 
     prop_kind: PropKind = field(kw_only=False)
@@ -46,8 +54,15 @@ class EltwiseForward(Operation):
         check_eltwise(self.KIND, self.algorithm, self.alpha, self.beta)
         self._set(alpha=float(self.alpha), beta=float(self.beta))
         self._check_descs(concrete=("src",))
-        self._check_one_type("src", "dst")
+        self._check_types()
         self._check_dims("dst", self.src.dims, "src's dims")
+
+    @property
+    def type_rows(self) -> Rows:
+        """Integers only for the algorithms in `OF_INTEGERS`."""
+        if self.function in OF_INTEGERS:
+            return self.TYPES
+        return tuple(row for row in self.TYPES if row["src"][0] not in INTEGER_TYPES)
 
     @property
     def function(self) -> str:
@@ -71,6 +86,9 @@ class EltwiseBackward(Operation):
 
     KIND: ClassVar[str] = "eltwise backward"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "dst", "diff_dst") + writes("diff_src")
+    TYPES: ClassVar[Rows] = one_type_rows(
+        ("src", "dst", "diff_dst", "diff_src"), ("f64", "f32", *HALF_TYPES)
+    )
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("diff_dst", "diff_src"),)
 
     algorithm: str = field(kw_only=False)
@@ -93,7 +111,7 @@ class EltwiseBackward(Operation):
                 f" give {name}= alone"
             )
         self._check_descs(concrete=(name,))
-        self._check_one_type(name, "diff_dst", "diff_src")
+        self._check_types()
         self._check_dims("diff_dst", self.kept.dims, f"{name}'s dims")
         self._check_dims("diff_src", self.kept.dims, f"{name}'s dims")
 

@@ -8,10 +8,12 @@ Shapes: src (N, IC) or (N, IC, H, W), weights (OC, IC) or (OC, IC, H, W), bias (
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, cast
 
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.types import Rows, gradient_rows, product_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
@@ -34,7 +36,7 @@ class _InnerProduct(Operation):
 
     def __post_init__(self) -> None:
         self._check_descs()
-        self._check_layer_types()
+        self._check_types()
         x, w = self.src_role, self.weights_role
         if not 2 <= x.ndims <= 5:
             self._fail(f"{self.SRC} must have 2 to 5 dims (N, IC, [[D,] H,] W); got {x.dims}")
@@ -97,6 +99,8 @@ class InnerProductForward(_InnerProduct):
     """
 
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
+    TYPES: ClassVar[Rows] = product_rows(decompressed=True)
+    GROUPED: ClassVar[tuple[str, ...]] = ("weights",)
 
     prop_kind: PropKind = field(kw_only=False)
     src: MemoryDesc
@@ -107,6 +111,16 @@ class InnerProductForward(_InnerProduct):
     def __post_init__(self) -> None:
         self._check_prop_kind(self.prop_kind)
         super().__post_init__()
+
+    @property
+    def scale_masks(self) -> Mapping[str, Sequence[int]]:
+        """One for each tensor; also one per output channel of weights, or with their groups."""
+        return {"src": (0,), "weights": (0, 1, 3), "dst": (0,)}
+
+    @property
+    def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
+        """Those of scales."""
+        return self.scale_masks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,6 +137,7 @@ class InnerProductBackwardData(_InnerProduct):
     SRC: ClassVar[str] = "diff_src"
     DST: ClassVar[str] = "diff_dst"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("diff_dst", "weights") + writes("diff_src")
+    TYPES: ClassVar[Rows] = gradient_rows(("diff_dst", "weights"), ("diff_src",))
 
     diff_src: MemoryDesc
     weights: MemoryDesc
@@ -147,6 +162,7 @@ class InnerProductBackwardWeights(_InnerProduct):
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "diff_dst") + writes(
         "diff_weights", "diff_bias"
     )
+    TYPES: ClassVar[Rows] = gradient_rows(("src", "diff_dst"), ("diff_weights", "diff_bias"))
 
     src: MemoryDesc
     diff_weights: MemoryDesc

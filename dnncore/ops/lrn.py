@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from dnncore.algorithms.rules import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.types import HALF_TYPES, Rows, one_type_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["LRN", "LRNBackward", "LRNForward"]
@@ -36,6 +37,10 @@ WORKSPACE_TYPE = "f32"  # for tensors of any type
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _LRN(Operation):
     """The part common to both directions. Defaults follow the successors of AlexNet: k = 1."""
+
+    TYPES: ClassVar[Rows] = one_type_rows(
+        ("src", "dst", "diff_dst", "diff_src"), ("f32", *HALF_TYPES)
+    )
 
     local_size: int = 5
     alpha: float = 1e-4
@@ -54,7 +59,7 @@ class _LRN(Operation):
         numbers = {name: float(getattr(self, name)) for name in ("alpha", "beta", "k")}
         self._set(local_size=size, **numbers)
         self._check_descs(concrete=("src",))
-        self._check_one_type("src", *names)
+        self._check_types()
         least = ALGORITHMS[algorithm]
         if not least <= self.source.ndims <= 5:
             self._fail(f"src must have {least} to 5 dims for {algorithm}; got {self.source.dims}")

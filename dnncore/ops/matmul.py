@@ -9,10 +9,12 @@ rank; a leading (batch) dim may be 1 in src or weights, which are then used for 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.ops.types import Rows, product_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["MatMul"]
@@ -33,6 +35,9 @@ class MatMul(Operation):
 
     KIND: ClassVar[str] = "matmul"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
+    TYPES: ClassVar[Rows] = product_rows(decompressed=True)
+    GROUPED: ClassVar[tuple[str, ...]] = ("src", "weights")
+    HAS_DROPOUT: ClassVar[bool] = True
 
     src: MemoryDesc
     weights: MemoryDesc
@@ -41,7 +46,7 @@ class MatMul(Operation):
 
     def __post_init__(self) -> None:
         self._check_descs()
-        self._check_layer_types()
+        self._check_types()
         a, b, c = self.src, self.weights, self.dst
         if a.ndims < 2 or not a.ndims == b.ndims == c.ndims:
             self._fail(
@@ -66,6 +71,22 @@ class MatMul(Operation):
                 f"bias must have dst's rank and each dim be 1 or dst's; got {self.bias.dims}"
                 f" for dst {c.dims}"
             )
+
+    @property
+    def scale_masks(self) -> Mapping[str, Sequence[int]]:
+        """src: along M, K or both, or all dims; weights: any; dst: along M, N or both, or all."""
+        last = 1 << (self.src.ndims - 1)
+        row, every = last >> 1, 2 * last - 1
+        ends = (0, last, row, row | last, every)
+        return {"src": ends, "weights": range(every + 1), "dst": ends}
+
+    @property
+    def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
+        """src: along K, M and K, or all dims; weights: any; dst: one, or along N."""
+        last = 1 << (self.src.ndims - 1)
+        every = 2 * last - 1
+        src = (0, last, last | last >> 1, every)
+        return {"src": src, "weights": range(every + 1), "dst": (0, last)}
 
     @property
     def flops(self) -> float:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
-from dnncore.errors import DataTypeError, DescriptorError
+from dnncore.errors import DescriptorError
+from dnncore.ops.types import HALF_TYPES, Rows, check_types
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["FLOAT_TYPES", "FORWARD", "HALF_TYPES", "Argument", "Operation", "PropKind", "reads",
-           "widened", "writes"]  # fmt: skip
+__all__ = ["FORWARD", "Argument", "Operation", "PropKind", "reads", "widened", "writes"]
 
 Direction = Literal["in", "out"]
 PropKind = Literal["forward_training", "forward_inference"]
 FORWARD = get_args(PropKind)
-HALF_TYPES = ("f16", "bf16")
-FLOAT_TYPES = ("f32", *HALF_TYPES)
-"""The types of the tensors that operations compute with."""
 
 
 def widened(desc: MemoryDesc) -> MemoryDesc:
@@ -53,12 +50,17 @@ class Operation:
 
     KIND is the operation's name in messages. ARGUMENTS is the table of its tensors, in the order
     in which implementations are bound; a row whose field is None is absent. IN_PLACE lists the
-    pairs (input, output) that may be one and the same memory.
+    pairs (input, output) that may be one and the same memory. TYPES has the combinations of data
+    types, which `dnncore.ops.types` explains. GROUPED lists the tensors whose scales and zero
+    points may have groups.
     """
 
     KIND: ClassVar[str]
     ARGUMENTS: ClassVar[tuple[Argument, ...]]
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = ()
+    TYPES: ClassVar[Rows] = ()
+    GROUPED: ClassVar[tuple[str, ...]] = ()
+    HAS_DROPOUT: ClassVar[bool] = False
 
     # -- tensors ------------------------------------------------------------------------------
 
@@ -143,6 +145,21 @@ class Operation:
         return self.with_descs(**descs) if descs else self
 
     @property
+    def type_rows(self) -> Rows:
+        """The combinations of data types that this operation permits."""
+        return self.TYPES
+
+    @property
+    def scale_masks(self) -> Mapping[str, Sequence[int]]:
+        """The tensors that may have scales, and the possible masks of each."""
+        return {}
+
+    @property
+    def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
+        """The tensors that may have zero points, and the possible masks of each."""
+        return {}
+
+    @property
     def data_type(self) -> str:
         """The type of the first input, which is the type of the operation's products."""
         return self.tensors()[0][1].data_type
@@ -186,12 +203,6 @@ class Operation:
     def _fail(self, text: str) -> NoReturn:
         raise DescriptorError(f"{self.KIND}: {text}")
 
-    def _fail_types(self, text: str, *types: str) -> NoReturn:
-        """Raise `DataTypeError` about types that are not supported, alone or together."""
-        strange = [name for name in types if name not in FLOAT_TYPES]
-        names = " with ".join(sorted(set(strange or types)))
-        raise DataTypeError(f"{self.KIND}: {text}", f"data type {names}")
-
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -224,50 +235,11 @@ class Operation:
         if got != expected:
             self._fail(f"{name} must be {expected} ({why}); got {got}")
 
-    def _check_types(self, allowed: Mapping[str, Iterable[str]]) -> None:
-        for name, types in allowed.items():
-            desc = getattr(self, name)
-            if desc.data_type not in types:
-                self._fail_types(
-                    f"{name} must be of type {' or '.join(types)}; got {desc.data_type}",
-                    desc.data_type,
-                )
-
-    def _check_one_type(self, *names: str, or_f32: Iterable[str] = ()) -> None:
-        """Check that these tensors have one floating type; those of `or_f32` may also be f32."""
-        first = names[0]
-        own = getattr(self, first).data_type
-        self._check_types({first: FLOAT_TYPES})
-        for name in (*names[1:], *or_f32):
-            desc = getattr(self, name)
-            if desc.data_type == own:
-                continue
-            if name not in or_f32 or desc.data_type != "f32":
-                wide = ", or f32" if name in or_f32 and own != "f32" else ""
-                self._fail_types(
-                    f"{name} must be of type {own}, as {first} is{wide}; got {desc.data_type}",
-                    own,
-                    desc.data_type,
-                )
-
-    def _check_layer_types(self) -> None:
-        """Check the types of a layer with weights: one for its inputs; outputs and bias may be f32.
-
-        A gradient of bias is an output.
-        """
-        present = [argument for argument, _ in self.tensors()]
-        wide = [a.name for a in present if a.direction == "out" or a.name == "bias"]
-        self._check_one_type(*(a.name for a in present if a.name not in wide), or_f32=wide)
-
-    def _check_types_mix(self, *names: str) -> None:
-        """Check that each tensor has a floating type, and that f16 and bf16 are not combined."""
-        self._check_types(dict.fromkeys(names, FLOAT_TYPES))
-        types = {name: getattr(self, name).data_type for name in names}
-        if set(types.values()) >= set(HALF_TYPES):
-            given = ", ".join(f"{name} {own}" for name, own in types.items())
-            self._fail_types(
-                f"f16 and bf16 do not go together; each may with f32; got {given}", *types.values()
-            )
+    def _check_types(self) -> None:
+        """Check that the types of all tensors go together."""
+        types = {row.name: getattr(self, row.name, None) for row in self.ARGUMENTS}
+        present = {name: desc.data_type for name, desc in types.items() if desc is not None}
+        check_types(self.KIND, present, self.type_rows)
 
     def _check_keeps_workspace(self, hint: Any) -> None:
         if hint.workspace_desc is None:

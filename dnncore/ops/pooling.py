@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.types import HALF_TYPES, INTEGER_TYPES, Rows, mixed_rows, one_type_rows
 from dnncore.ops.window import Windowed, effective_kernel, entries
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -44,7 +45,7 @@ class _Pooling(Windowed, Operation):
     def _check(self, algorithm: str) -> None:
         check_algorithm(self.KIND, algorithm, ALGORITHMS)
         self._check_descs()
-        self._check_one_type(self.SRC, self.DST)
+        self._check_types()
         x, y = self.src_role, self.dst_role
         if not 3 <= x.ndims <= 5:
             self._fail(f"{self.SRC} must have 3 to 5 dims (N, C, [[D,] H,] W); got {x.dims}")
@@ -119,6 +120,10 @@ class PoolingForward(_Pooling):
 
     KIND: ClassVar[str] = "pooling"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst", "workspace")
+    TYPES: ClassVar[Rows] = (
+        *one_type_rows(("src", "dst"), ("f64", "f32", *HALF_TYPES, *INTEGER_TYPES)),
+        *mixed_rows(("src", "dst"), ("f32", "f16", "s8", "u8")),
+    )
 
     prop_kind: PropKind = field(kw_only=False)
     algorithm: str = field(kw_only=False)
@@ -129,6 +134,11 @@ class PoolingForward(_Pooling):
         self._check_prop_kind(self.prop_kind)
         self._check(self.algorithm)
         self._check_descs(concrete=("src",))
+
+    @property
+    def type_rows(self) -> Rows:
+        """Only inference combines several types."""
+        return self.TYPES if self.prop_kind == "forward_inference" else self.TYPES[:-1]
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
         """Kernel indices in dst's layout; None except in training of max pooling."""
@@ -157,6 +167,7 @@ class PoolingBackward(_Pooling):
     SRC: ClassVar[str] = "diff_src"
     DST: ClassVar[str] = "diff_dst"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("diff_dst", "workspace") + writes("diff_src")
+    TYPES: ClassVar[Rows] = one_type_rows(("diff_dst", "diff_src"), ("f64", "f32", *HALF_TYPES))
 
     algorithm: str = field(kw_only=False)
     diff_src: MemoryDesc

@@ -9,9 +9,12 @@ from typing import ClassVar
 from dnncore.algorithms.reduction import REDUCTION, check_power
 from dnncore.algorithms.rules import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.ops.types import HALF_TYPES, INTEGER_TYPES, Rows, mixed_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Reduction"]
+
+_NORM_TYPES = mixed_rows(("src", "dst"), ("f32", *HALF_TYPES))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,6 +31,7 @@ class Reduction(Operation):
 
     KIND: ClassVar[str] = "reduction"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+    TYPES: ClassVar[Rows] = mixed_rows(("src", "dst"), ("f32", *HALF_TYPES, *INTEGER_TYPES))
 
     algorithm: str = field(kw_only=False)
     src: MemoryDesc
@@ -42,7 +46,7 @@ class Reduction(Operation):
         if self.is_norm:
             check_power(self.KIND, self.p)
         self._check_descs(concrete=("src",))
-        self._check_types_mix("src", "dst")
+        self._check_types()
         if not self.dst.broadcasts_to(self.src.dims) or self.dst.dims == self.src.dims:
             self._fail(
                 "dst must have src's rank, each dim be 1 or src's, and one at least be reduced;"
@@ -50,6 +54,11 @@ class Reduction(Operation):
             )
         if self.dst.nelems and not self.src.nelems:
             self._fail(f"there is nothing to reduce along an empty dim; got src {self.src.dims}")
+
+    @property
+    def type_rows(self) -> Rows:
+        """Norms have no tensors of integers."""
+        return _NORM_TYPES if self.is_norm else self.TYPES
 
     @property
     def is_norm(self) -> bool:

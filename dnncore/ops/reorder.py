@@ -6,15 +6,22 @@ too large for f16, bf16 or f32 becomes infinity.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.ops.types import (
+    F8_TYPES,
+    HALF_TYPES,
+    INTEGER_TYPES,
+    PACKED_TYPES,
+    Rows,
+    mixed_rows,
+)
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Reorder"]
-
-DATA_TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,11 +36,26 @@ class Reorder(Operation):
 
     KIND: ClassVar[str] = "reorder"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+    TYPES: ClassVar[Rows] = mixed_rows(
+        ("src", "dst"), ("f64", "f32", *HALF_TYPES, *F8_TYPES, *INTEGER_TYPES, *PACKED_TYPES)
+    )
+    GROUPED: ClassVar[tuple[str, ...]] = ("src", "dst")
 
     src: MemoryDesc
     dst: MemoryDesc
 
     def __post_init__(self) -> None:
         self._check_descs(concrete=("src", "dst"))
-        self._check_types({"src": DATA_TYPES, "dst": DATA_TYPES})
+        self._check_types()
         self._check_dims("dst", self.src.dims, "src's dims")
+
+    @property
+    def scale_masks(self) -> Mapping[str, Sequence[int]]:
+        """Any."""
+        masks = range(1 << self.src.ndims)
+        return {"src": masks, "dst": masks}
+
+    @property
+    def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
+        """Any."""
+        return self.scale_masks

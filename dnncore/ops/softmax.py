@@ -10,11 +10,13 @@ with max and sum along the axis.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.types import HALF_TYPES, Rows, mixed_rows, one_type_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Softmax", "SoftmaxBackward", "SoftmaxForward"]
@@ -37,6 +39,11 @@ class SoftmaxForward(Operation):
 
     KIND: ClassVar[str] = "softmax"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+    TYPES: ClassVar[Rows] = (
+        *mixed_rows(("src", "dst"), ("f32", *HALF_TYPES, "s8", "u8")),
+        *one_type_rows(("src", "dst"), ("f64",)),
+    )
+    HAS_DROPOUT: ClassVar[bool] = True
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src", "dst"),)
 
     prop_kind: PropKind = field(kw_only=False)
@@ -49,9 +56,14 @@ class SoftmaxForward(Operation):
         self._check_prop_kind(self.prop_kind)
         check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
         self._check_descs(concrete=("src",))
-        self._check_types_mix("src", "dst")
+        self._check_types()
         self._check_dims("dst", self.src.dims, "src's dims")
         self._check_axis(self.axis, self.src.ndims)
+
+    @property
+    def scale_masks(self) -> Mapping[str, Sequence[int]]:
+        """One for each tensor."""
+        return {"src": (0,), "dst": (0,)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,6 +80,10 @@ class SoftmaxBackward(Operation):
 
     KIND: ClassVar[str] = "softmax backward"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("dst", "diff_dst") + writes("diff_src")
+    TYPES: ClassVar[Rows] = (
+        *mixed_rows(("dst", "diff_dst", "diff_src"), ("f32", *HALF_TYPES)),
+        *one_type_rows(("dst", "diff_dst", "diff_src"), ("f64",)),
+    )
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("diff_dst", "diff_src"),)
 
     algorithm: str = field(kw_only=False)
@@ -79,7 +95,7 @@ class SoftmaxBackward(Operation):
     def __post_init__(self) -> None:
         check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
         self._check_descs(concrete=("dst",))
-        self._check_types_mix("dst", "diff_dst", "diff_src")
+        self._check_types()
         self._check_dims("diff_dst", self.dst.dims, "dst's dims")
         self._check_dims("diff_src", self.dst.dims, "dst's dims")
         self._check_axis(self.axis, self.dst.ndims)

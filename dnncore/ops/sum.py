@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from dnncore.algorithms.rules import check_finite
 from dnncore.ops.operation import Argument, Operation
+from dnncore.ops.types import HALF_TYPES, INTEGER_TYPES, Rows, mixed_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Sum"]
@@ -27,6 +28,7 @@ class Sum(Operation):
     """
 
     KIND: ClassVar[str] = "sum"
+    TYPES: ClassVar[Rows] = mixed_rows(("src0", "dst"), ("f32", *HALF_TYPES, *INTEGER_TYPES))
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src0", "dst"),)
 
     scales: Sequence[float] = field(kw_only=False)
@@ -47,7 +49,7 @@ class Sum(Operation):
         self._set(scales=tuple(map(float, self.scales)))
         self._check_srcs()
         self._check_descs(concrete=names)
-        self._check_types_mix(*names, "dst")
+        self._check_types()
         for name in names:
             self._check_dims(name, self.dst.dims, "dst's dims")
 
@@ -74,6 +76,11 @@ class Sum(Operation):
         """One row per src, then dst."""
         rows = [Argument(f"src{i}", "in") for i in range(len(self.srcs))]
         return (*rows, Argument("dst", "out"))
+
+    @property
+    def type_rows(self) -> Rows:
+        """Any combination of `TYPES`."""
+        return mixed_rows([row.name for row in self.ARGUMENTS], self.TYPES[0]["dst"])
 
     @property
     def flops(self) -> float:

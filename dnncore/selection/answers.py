@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 import numpy as np
 
-from dnncore.attributes import Attributes
+from dnncore.attributes import WORDS, Attributes
 from dnncore.backend import (
     Accepted,
     Backend,
@@ -189,6 +189,9 @@ def _check_entry(entry: object, backend: str, taken: set[str]) -> None:
         _fail(f"{name}: data_types must contain names such as 'f32'; got {shown(types)}")
     if not isinstance(entry.takes_repeats, bool):
         _fail(f"{name}: takes_repeats must be True or False; got {shown(entry.takes_repeats)}")
+    words: Any = entry.attributes
+    if isinstance(words, str) or not isinstance(words, Collection) or set(words) - set(WORDS):
+        _fail(f"{name}: attributes must contain words of {', '.join(WORDS)}; got {shown(words)}")
 
 
 def _is_printable(text: str) -> bool:

@@ -31,6 +31,7 @@ class HostFallback(Implementation[Operation]):
         self.name = PREFIX + implementation.name
         self.data_types = implementation.data_types
         self.takes_repeats = implementation.takes_repeats
+        self.attributes = implementation.attributes
         self._implementation = implementation
         self._cpu = cpu
         self._allowed = allowed
@@ -102,9 +103,9 @@ class _HostExecutable(Executable):
         self._cpu = cpu
         self._engine = engine
         op = accepted.op
-        self._outputs = {a.name for a in op.ARGUMENTS if a.direction == "out"}
-        self._names = [a.name for a, _ in op.tensors(workspace)]
-        self._names += [name for name, _ in attr.operands()]
+        arguments = [a for a, _ in op.tensors(workspace)] + [a for a, _ in attr.arguments(op)]
+        self._outputs = {a.name for a in arguments if a.direction == "out"}
+        self._names = [a.name for a in arguments]
         self._keeps_dst = attr.reads_dst
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:

@@ -110,8 +110,7 @@ class PrimitiveDesc:
 
     def _rows(self) -> Iterator[tuple[Argument, MemoryDesc]]:
         yield from self.op.tensors(self.workspace_desc)
-        for name, desc in self.attr.operands():
-            yield Argument(name, "in"), desc
+        yield from self.attr.arguments(self.op)
 
     @classmethod
     def _at(cls, request: Request, selection: Selection, place: int) -> PrimitiveDesc:
@@ -123,7 +122,7 @@ class PrimitiveDesc:
 
     @property
     def arguments(self) -> tuple[tuple[Argument, MemoryDesc], ...]:
-        """The primitive's arguments in binding order: the operation's, then post-op operands."""
+        """The primitive's arguments in binding order: the operation's, then the attributes'."""
         return self._arguments
 
     @property
@@ -413,8 +412,7 @@ def _choose(
             f"primitive descriptor: src_engine is for reorders only; got {op.KIND};"
             " move its memories with dnncore.reorder"
         )
-    if attr.post_ops:
-        attr.check(op)
+    attr.check(op)
     if hint is not None:
         op.check_hint(hint)
     chosen = checked_knobs(knobs)

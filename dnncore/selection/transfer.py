@@ -36,6 +36,7 @@ class Crossing(Implementation[Reorder]):
         self.name = f"{PREFIX}{side.name}:{implementation.name}"
         self.data_types = implementation.data_types
         self.takes_repeats = implementation.takes_repeats
+        self.attributes = implementation.attributes
         self._implementation = implementation
         self._src_engine = src_engine
         self._side = side
@@ -48,8 +49,8 @@ class Crossing(Implementation[Reorder]):
         Operands of post-ops have no engine of their own here, and the staging memory of src's side
         does not have what dst held.
         """
-        if operands := attr.operands():
-            return Refused("attribute", f"takes no operand between engines; got {operands[0][0]}")
+        if rows := attr.arguments(op):
+            return Refused("attribute", f"takes no operand between engines; got {rows[0][0].name}")
         if self._side is not engine and any(step.kind == "sum" for step in attr.post_ops):
             return Refused("attribute", "cannot add to dst on another engine; got post-op sum")
         if self._side is not engine and op.dst.has_neighbours:

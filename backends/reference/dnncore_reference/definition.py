@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from ml_dtypes import iinfo
 
 from dnncore.backend import (
     Accepted,
@@ -24,16 +25,20 @@ from dnncore.backend import (
     Refused,
     data_type,
 )
-from dnncore_reference import post_ops
+from dnncore_reference import post_ops, quantization
+from dnncore_reference.random import kept, rounded_at_random
 
 Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
 Formula = Callable[..., Mapping[str, Array]]
 
 # Measured: 0.01 (pooling) to 0.05 (convolution) of a perfect kernel, matrix products up to 0.4.
 EFFICIENCY = 0.02
 
 # All that operations may be of; float64 holds their values exactly.
-FLOAT_TYPES = ("f64", "f32", "f16", "bf16")
+TYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8", "s4", "u4")
+ATTRIBUTES = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding")
+MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}
 
 
 class Definition(Implementation[Any]):
@@ -43,7 +48,8 @@ class Definition(Implementation[Any]):
     become row-major. `has_formula` returns whether there is a formula for an operation's algorithm.
     """
 
-    data_types = FLOAT_TYPES
+    data_types = TYPES
+    attributes = ATTRIBUTES
     takes_repeats = True
 
     def __init__(
@@ -70,13 +76,15 @@ class Definition(Implementation[Any]):
         workspace = op.workspace_desc(hint)
         if workspace is None and op.workspace_desc():
             return Refused("attribute", "the hint keeps no workspace; make it by forward_training")
-        arguments = {a.name: desc for a, desc in op.tensors(workspace)}
-        for name, desc in arguments.items():
+        arguments = [*op.tensors(workspace), *attr.arguments(op)]
+        for argument, desc in arguments:
+            name = argument.name
             if desc.format_kind != "blocked":
                 return Refused("format", f"{name} has the format {desc.tag!r}, not one of strides")
+        names = tuple(argument.name for argument, _ in arguments)
         return Accepted(
             op,
-            build=lambda: HostFunction(partial(self._run, op, attr, tuple(arguments))),
+            build=lambda: HostFunction(partial(self._run, op, attr, names)),
             efficiency=EFFICIENCY,
             workspace=workspace,
         )
@@ -90,26 +98,66 @@ class Definition(Implementation[Any]):
         return op.resolve_any()  # what else may be open
 
     def _run(self, op: Operation, attr: Attributes, names: tuple[str, ...], *memories: Any) -> None:
-        """Compute all outputs; `memories` are the arguments of these names, then the operands."""
-        arguments = dict(zip(names, memories, strict=False))
+        """Compute all outputs; `memories` are the arguments of these names."""
+        arguments = dict(zip(names, memories, strict=True))
         outputs = [a.name for a in op.ARGUMENTS if a.direction == "out" and a.name in arguments]
+        own = {a.name for a in op.ARGUMENTS}
+        written = {*outputs, "dropout_mask"}
         result = op.result_name
         with np.errstate(all="ignore"):
-            inputs = {n: _read(memory) for n, memory in arguments.items() if n not in outputs}
-            values = dict(self.formula(op, **inputs))
-            values[result] = post_ops.apply(
+            read = {n: _read(memory) for n, memory in arguments.items() if n not in written}
+            inputs = {name: values for name, values in read.items() if name in own}
+            values = self._computed(op, attr, inputs, read)
+            x = values[result]
+            if attr.dropout:
+                x = _dropped(x, read, arguments)
+            x = post_ops.apply(
                 attr.post_ops,
-                values[result],
+                x,
                 old=lambda: _read(arguments[result]),
-                operands=map(_read, memories[len(names) :]),
+                operands=[read[name] for name, _ in attr.operands()],
             )
+            x = quantization.stored(attr, result, x, read)
+            if attr.rounding == "stochastic":
+                bits = MANTISSA[op.result.data_type]
+                x = rounded_at_random(x, bits, int(read["rounding_seed"][0]))
+            values[result] = x
             for name in outputs:
                 _write(values[name], arguments[name])
 
+    def _computed(
+        self, op: Operation, attr: Attributes, inputs: Arrays, read: Arrays
+    ) -> dict[str, Array]:
+        """The outputs before attributes apply to the first; float32 if each step is rounded."""
+        if quantization.is_integer_product(op):
+            return {"dst": quantization.product(op, attr, self.formula, inputs, read)}
+        values = {
+            name: quantization.dequantized(attr, name, values, read)
+            for name, values in inputs.items()
+        }
+        results = dict(self.formula(op, **values))
+        if quantization.is_stepwise(op, attr):
+            results[op.result_name] = results[op.result_name].astype(np.float32)
+        return results
+
+
+def _dropped(x: Array, read: Arrays, arguments: Mapping[str, Memory]) -> Array:
+    """x after dropout, whose mask is written."""
+    probability = float(read["dropout_probability"][0])
+    offset = read.get("dropout_offset", np.zeros(1))
+    mask = kept(x.shape, probability, int(read["dropout_seed"][0]), int(offset[0]))
+    if "dropout_mask" in arguments:
+        _write(mask, arguments["dropout_mask"])
+    factor = np.float32(1) / (np.float32(1) - np.float32(probability))
+    return np.where(mask, x * factor, np.zeros_like(x))
+
 
 def _read(memory: Memory) -> Array:
-    """The logical values as float64, which holds every smaller type exactly; always a copy."""
-    return memory.desc.unpack(memory.buffer).astype(np.float64)
+    """The logical values, always a copy: as float64, which holds every smaller type exactly, or as
+    64-bit integers.
+    """
+    values = memory.desc.unpack(memory.buffer)
+    return values.copy() if memory.desc.data_type == "s64" else values.astype(np.float64)
 
 
 def _write(values: Array, memory: Memory) -> None:
@@ -123,9 +171,9 @@ def rounded(values: Array, type_name: str) -> Array:
         # numpy rounds to its own types at once, to others by way of float32.
         own = row.dtype in (np.float64, np.float32, np.float16)
         return values.astype(row.dtype) if own else _odd_float32(values).astype(row.dtype)
-    limits = np.iinfo(row.dtype)
-    whole: Array = np.clip(np.rint(values), limits.min, limits.max)
-    return np.nan_to_num(whole, nan=0.0).astype(row.dtype)
+    limits = iinfo(row.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+    whole: Array = np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
+    return np.nan_to_num(whole, nan=0.0).astype(np.int64).astype(row.dtype)
 
 
 def _odd_float32(values: Array) -> Array:

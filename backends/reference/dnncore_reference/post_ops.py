@@ -24,22 +24,30 @@ def has_formula(step: PostOp) -> bool:
     return step.kind in ("sum", "prelu")
 
 
+# The eltwise algorithms with roundings that docs/types.md fixes.
+STEPWISE = ("relu", "linear", "clip", "clip_v2", "hardsigmoid", "hardswish")
+
+
 def apply(
     chain: Iterable[PostOp], x: Array, old: Callable[[], Array], operands: Iterable[Array]
 ) -> Array:
-    """Return x after every step of the chain.
+    """Return x after every step of the chain. If x is float32, each step rounds to float32.
 
     `old` gives what dst held before; `operands` are those of all steps, in order.
     """
     operands = iter(operands)
     for step in chain:
-        own = [next(operands) for _ in step.operands]
-        if step.kind == "eltwise":
-            x = ELTWISE[step.algorithm](x, step.alpha, step.beta)
-        elif step.kind == "sum":
-            x = x + step.scale * old()
-        elif step.kind == "prelu":
-            x = np.where(x > 0, x, own[0] * x)
-        else:
-            x = BINARY[step.algorithm](x, *own)
+        own = [next(operands).astype(x.dtype) for _ in step.operands]
+        x = _applied(step, x, old, own).astype(x.dtype)
     return x
+
+
+def _applied(step: PostOp, x: Array, old: Callable[[], Array], operands: list[Array]) -> Any:
+    if step.kind == "eltwise":
+        exact = x if step.algorithm in STEPWISE else x.astype(np.float64)
+        return ELTWISE[step.algorithm](exact, step.alpha, step.beta)
+    if step.kind == "sum":
+        return x + step.scale * old().astype(x.dtype)
+    if step.kind == "prelu":
+        return np.where(x > 0, x, operands[0] * x)
+    return BINARY[step.algorithm](x, *operands)

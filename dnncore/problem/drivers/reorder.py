@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dnncore.ops import Operation, Reorder
-from dnncore.ops.reorder import DATA_TYPES
 from dnncore.problem import options
 from dnncore.problem.drivers.accumulation import exact
 from dnncore.problem.drivers.draws import (
@@ -20,6 +19,8 @@ from dnncore.problem.shapes import dims_text, read_dims
 from dnncore.problem.tensors import read_tensors, write_tensors
 
 __all__ = ["REORDER"]
+
+DRAWN_TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
 
 DEFAULTS = {
     "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "abx", "strides": "", **options.REORDER,
@@ -65,8 +66,8 @@ REORDER = Driver(
     oracles={Reorder: forward(_formula)},
     errors={Reorder: exact},
     options={
-        "sdt": ("f32", *DATA_TYPES),
-        "ddt": ("f32", *DATA_TYPES),
+        "sdt": ("f32", *DRAWN_TYPES),
+        "ddt": ("f32", *DRAWN_TYPES),
         "stag": TAGS,
         "dtag": TAGS,
     },

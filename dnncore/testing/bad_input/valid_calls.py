@@ -280,8 +280,8 @@ def _memories(op_text: str, attr_text: str) -> tuple[str, ...]:
     scope: dict[str, Any] = {**NAMES}
     exec(f"op = {op_text}\nattr = {attr_text}", scope)  # noqa: S102 - our own texts
     op, attr = scope["op"], scope["attr"]
-    rows = [(a.name, a.direction) for a, _ in op.tensors(op.workspace_desc())]
-    rows += [(name, "in") for name, _ in attr.operands()]
+    arguments = op.tensors(op.workspace_desc()) + attr.arguments(op)
+    rows = [(a.name, a.direction) for a, _ in arguments]
     made = {
         "in": "dnn.Memory.from_numpy(values[{0!r}], pd.{0}_desc, engine)",
         "out": "dnn.Memory(pd.{0}_desc, engine)",

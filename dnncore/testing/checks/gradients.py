@@ -17,7 +17,7 @@ from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.comparison.error_bounds import believed_factor
 from dnncore.comparison.fills import fill_integers, fill_normal
 from dnncore.ops import Operation
-from dnncore.ops.operation import HALF_TYPES
+from dnncore.ops.types import HALF_TYPES
 from dnncore.problem import driver_of
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.testing.checks.case import Round, Trial, equal

@@ -1,0 +1,139 @@
+"""Scales and zero points, and products of integers.
+
+docs/types.md has the steps. Products of integers and quantized reorders compute each step after the
+sum in float32 and round it. All other operations dequantize their inputs and compute in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import (
+    Attributes,
+    ConvolutionForward,
+    InnerProductForward,
+    MatMul,
+    Operation,
+    Reorder,
+    data_type,
+)
+
+Array = np.ndarray[Any, Any]
+Inputs = Mapping[str, Array]
+
+
+def is_integer_product(op: Operation) -> bool:
+    """Whether the operation adds up products of integers."""
+    if not isinstance(op, ConvolutionForward | InnerProductForward | MatMul):
+        return False
+    return not any(data_type(desc.data_type).is_float for desc in (op.src, op.weights))
+
+
+def is_stepwise(op: Operation, attr: Attributes) -> bool:
+    """Whether each step after the sum is rounded to float32."""
+    quantizes = bool(attr.scales or attr.zero_points)
+    return is_integer_product(op) or (isinstance(op, Reorder) and quantizes)
+
+
+def dequantized(attr: Attributes, name: str, values: Array, given: Inputs) -> Array:
+    """The values of an input with its zero points and scales, rounded to float32."""
+    scales = given.get(f"{name}_scales")
+    values = without_zero_points(attr, name, values, given)
+    if scales is None:
+        return values
+    scales = _spread(scales, attr.scales[name].groups)
+    product: Array = values.astype(np.float32) * scales.astype(np.float32)
+    return product.astype(np.float64)
+
+
+def without_zero_points(attr: Attributes, name: str, values: Array, given: Inputs) -> Array:
+    """The values of an input minus its zero points."""
+    zero_points = given.get(f"{name}_zero_points")
+    if zero_points is None:
+        return values
+    return values - _spread(zero_points, attr.zero_points[name].groups)
+
+
+def stored(attr: Attributes, name: str, x: Array, given: Inputs) -> Array:
+    """x divided by the scales of the tensor `name`, plus its zero points; float32 stays float32."""
+    if name in attr.scales:
+        scales = _spread(given[f"{name}_scales"].astype(x.dtype), attr.scales[name].groups)
+        x = x * (1 / scales)
+    if name in attr.zero_points:
+        zero_points = given[f"{name}_zero_points"].astype(x.dtype)
+        x = x + _spread(zero_points, attr.zero_points[name].groups)
+    return x
+
+
+def _spread(values: Array, groups: tuple[int, ...]) -> Array:
+    """One value for each element of the groups along the last two dims."""
+    for axis, group in zip((-2, -1), groups, strict=False):
+        values = np.repeat(values, group, axis)
+    return values
+
+
+# -- products of integers --------------------------------------------------------------------------
+
+
+def product(
+    op: Any, attr: Attributes, formula: Callable[..., Any], inputs: Inputs, given: Inputs
+) -> Array:
+    """The scaled sums of products, in float32, plus bias.
+
+    If scales vary along K, the sums of its ranges are scaled one by one and added in order.
+    """
+    factors = {
+        name: without_zero_points(attr, name, inputs[name], given) for name in ("src", "weights")
+    }
+    scales = {name: _scales(op, attr, name, given.get(f"{name}_scales")) for name in factors}
+    ranges = math.lcm(*(own.shape[0] for own in scales.values()))
+    x = np.zeros(op.dst.dims, np.float32)
+    for part in range(ranges):
+        own = {name: _range(op, name, values, part, ranges) for name, values in factors.items()}
+        src, weights = (all_of[part * all_of.shape[0] // ranges] for all_of in scales.values())
+        x = x + _wrapped(formula(op, **own)["dst"]).astype(np.float32) * (src * weights)
+    if "bias" not in inputs:
+        return x
+    bias = inputs["bias"].astype(np.float32)
+    return x + (bias if isinstance(op, MatMul) else _per_channel(bias, op.dst.ndims))
+
+
+def _wrapped(sums: Array) -> Array:
+    """Sums of integers as s32, which wraps around; float64 holds them exactly."""
+    return sums.astype(np.int64).astype(np.int32)
+
+
+def _per_channel(values: Array, ndims: int) -> Array:
+    """A value for each index of dim 1, or one value, as a tensor."""
+    return values.reshape(1, -1, *[1] * (ndims - 2))
+
+
+def _scales(op: Any, attr: Attributes, name: str, values: Array | None) -> Array:
+    """A factor of dst for each range of K, which are along dim 0."""
+    if values is None:
+        return np.ones((1, *[1] * op.dst.ndims), np.float32)
+    values = values.astype(np.float32)
+    groups = attr.scales[name].groups
+    if isinstance(op, MatMul):
+        if name == "src":
+            values = _spread(values, (groups[0], 1) if groups else ())
+            return np.moveaxis(values, -1, 0)[..., np.newaxis]
+        values = _spread(values, (1, groups[1]) if groups else ())
+        return np.moveaxis(values, -2, 0)[..., np.newaxis, :]
+    if isinstance(op, InnerProductForward) and name == "weights":
+        values = _spread(values, (groups[0], 1) if groups else ())
+        return values.reshape(*values.shape[:2]).T[:, np.newaxis, :]
+    return _per_channel(values, op.dst.ndims)[np.newaxis]
+
+
+def _range(op: Any, name: str, values: Array, part: int, ranges: int) -> Array:
+    """The part of a factor with one range of K."""
+    if ranges == 1:
+        return values
+    axis = 1 if isinstance(op, InnerProductForward) else values.ndim - (1 if name == "src" else 2)
+    parts: Array = np.split(values, ranges, axis)[part]
+    return parts
