@@ -19,17 +19,20 @@ square of the errors, by which `dnncore.comparison.statistics` judges whole tens
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.algorithms.rounding import LEAST_NORMAL, ROUNDOFF, Array, Noise
 from dnncore.attributes import Attributes, PostOp
-from dnncore.ops import EltwiseForward, Operation
+from dnncore.comparison import quantized
+from dnncore.ops import EltwiseForward, Operation, Reorder
 from dnncore.problem import driver_of
 from dnncore.problem.drivers.accumulation import PLAIN, absolute, accumulated
 from dnncore.problem.drivers.driver import ErrorRule, Evaluate, Inputs
+from dnncore.tensors.datatypes import data_type, from_numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -60,15 +63,23 @@ def noise(
     evaluate: Evaluate,
     workspace_error: Array | None = None,
 ) -> dict[str, Noise]:
-    """The noise of each float output before it is stored. Exact outputs are omitted.
+    """The noise of each output before it is stored. Exact outputs are omitted.
 
     The reference computes post-ops in float64. With float32 between the steps, numbers may overflow
     or underflow. Such results are within the limit, too.
 
+    op: the operation on tensors of any types.
+    inputs: the values of the tensors, of their types.
     values: the outputs.
     evaluate: computes the outputs of an operation as the reference does.
     workspace_error: absolute errors of the workspace that `op` reads; None if it is exact.
     """
+    if isinstance(op, Reorder) and attr.words and all(s.kind == "sum" for s in attr.post_ops):
+        return {}
+    if quantized.is_integer_product(op):
+        return _of_integer_product(op, attr, inputs, values, evaluate)
+    read, inputs = inputs, quantized.dequantized(op, attr, inputs)
+    op = quantized.in_f32(op)
     with np.errstate(all="ignore"):
         driver = driver_of(type(op))
         rule: ErrorRule = driver.errors.get(type(op), accumulated)
@@ -79,20 +90,76 @@ def noise(
         for name, lost in _lost_by_factors(op, attr, inputs, evaluate).items():
             errors[name] += Noise.within(lost)
         name = op.result_name
-        if attr.post_ops:
+        if attr.post_ops or attr.words or not data_type(kind_of(values[name])).is_float:
             x = evaluate(op, PLAIN, inputs)[name]
             error = errors.get(name, Noise.within(np.zeros(x.shape)))
             if np.any(error.limit > 0):  # a 0 may be a rounded number, which a step can magnify
                 error += Noise.within(np.where(np.abs(x) < LEAST_NORMAL, LEAST_NORMAL, 0.0))
-            for i, step in enumerate(attr.post_ops):
-                operands = {
-                    f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands
-                }
-                x, error = _through(step, x, error, operands, inputs.get(name), evaluate)
-            distance = _distance(x, values[name])
-            error = Noise(np.maximum(error.limit, distance), error.rms)
-            errors[name] = error.unknown_where(np.isinf(distance))
+            x, error = _finished(op, attr, x, error, inputs, read, evaluate)
+            errors[name] = _of_stored(attr, x, error, values[name])
     return errors
+
+
+def _finished(
+    op: Operation, attr: Attributes, x: Array, error: Noise, inputs: Inputs, read: Inputs,
+    evaluate: Evaluate, *, exact: bool = False,
+) -> tuple[Array, Noise]:  # fmt: skip
+    """The result and its noise after dropout, post-ops, scales and zero points.
+
+    read: the inputs as the operation reads them. exact: whether it is a product of integers.
+    """
+    name = op.result_name
+    if attr.dropout:
+        mask = _mask(attr, x.shape, read, evaluate)
+        x, error = quantized.dropped(x, error, mask, float(read["dropout_probability"][0]))
+    for i, step in enumerate(attr.post_ops):
+        operands = {f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands}
+        x, error = _through(step, x, error, operands, inputs.get(name), evaluate, exact=exact)
+    return quantized.stored(attr, name, x, error, read, exact)
+
+
+def _mask(attr: Attributes, dims: tuple[int, ...], read: Inputs, evaluate: Evaluate) -> Array:
+    """The mask of dropout, which depends on its arguments alone."""
+    assert attr.dropout is not None
+    desc = MemoryDesc(dims, "f32")
+    op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
+    dropout = Attributes(dropout=replace(attr.dropout, has_mask=True))
+    return evaluate(op, dropout, {**read, "src": np.zeros(dims, np.float32)})["dropout_mask"]
+
+
+def _of_stored(attr: Attributes, x: Array, error: Noise, values: Array) -> Noise:
+    """The noise of a result whose value before it was stored is x."""
+    if not data_type(kind_of(values)).is_float:
+        return Noise.within(quantized.allowed_steps(x, error, values))
+    if attr.rounding == "stochastic":
+        return error
+    distance = _distance(x, values)
+    error = Noise(np.maximum(error.limit, distance), error.rms)
+    return error.unknown_where(np.isinf(distance))
+
+
+def kind_of(values: Array) -> str:
+    """The data type of an array."""
+    return from_numpy_dtype(values.dtype)
+
+
+def _of_integer_product(
+    op: Operation, attr: Attributes, inputs: Inputs, values: Inputs, evaluate: Evaluate
+) -> dict[str, Noise]:
+    """No noise, unless post-ops have errors."""
+    if all(map(quantized.is_exact, attr.post_ops)):
+        return {}
+    name = op.result_name
+    of_inputs: dict[str, Any] = {
+        kind: {own: given for own, given in getattr(attr, kind).items() if own != name}
+        for kind in ("scales", "zero_points")
+    }
+    with np.errstate(all="ignore"):
+        wide = op.with_descs(**{name: op.result.with_data_type("f32")})
+        x = evaluate(wide, Attributes(**of_inputs), inputs)[name]
+        error = Noise.within(np.zeros(x.shape))
+        x, error = _finished(op, attr, x, error, inputs, inputs, evaluate, exact=True)
+        return {name: _of_stored(attr, x, error, values[name])}
 
 
 def _distance(x: Array, values: Array) -> Array:
@@ -117,12 +184,16 @@ def _lost_by_factors(
 
 
 def _through(
-    step: PostOp, x: Array, error: Noise, operands: Inputs, old: Array | None, evaluate: Evaluate
-) -> tuple[Array, Noise]:
-    """The value after a step, and its noise: the step's own plus the propagated one."""
+    step: PostOp, x: Array, error: Noise, operands: Inputs, old: Array | None, evaluate: Evaluate,
+    *, exact: bool = False,
+) -> tuple[Array, Noise]:  # fmt: skip
+    """The value after a step, and its noise: the step's own plus the propagated one.
+
+    exact: whether the step follows a product of integers.
+    """
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
-    before = {} if old is None else {"dst": old}
+    before = {} if old is None else {"dst": old.astype(np.float32)}
 
     def value(x: Array) -> Array:
         inputs = {"src": x, **before, **operands}
@@ -135,6 +206,8 @@ def _through(
     grown = np.where(error.limit == 0, 0.0, grown)
     grown = np.where(np.isnan(error.limit), np.nan, grown)  # nothing is known there
     slope = np.divide(grown, reach, out=np.zeros_like(grown), where=reach > 0)
+    if exact and quantized.is_exact(step):
+        return y, Noise(grown, slope * error.rms)
     own = POST_OPS[step.kind].error(step, x, y, old)
     if np.any(own > 0):  # a small rounded result may be replaced by 0
         own = own + LEAST_NORMAL

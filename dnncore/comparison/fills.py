@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from ml_dtypes import iinfo
 
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.attributes import Attributes
 from dnncore.ops import Operation, PoolingForward, Reduction, Reorder
 from dnncore.problem import driver_of
+from dnncore.tensors.datatypes import data_type
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
@@ -86,20 +88,39 @@ class FillKind:
 
     def __call__(self, op: Operation) -> Fill:
         """Return the function that fills the operation's tensors."""
+        return _FillOf(self, op)
 
-        def fill(desc: MemoryDesc, seed: Seed) -> Array:
-            if desc.data_type[0] in "su":
-                return self.integers(desc, seed)
-            return self.draw(op, desc, seed)
 
-        return fill
+@dataclass(frozen=True)
+class _FillOf:
+    """Fills tensors of an operation. `is_exact`: whether results are exact."""
+
+    kind: FillKind
+    op: Operation
+
+    @property
+    def is_exact(self) -> bool:
+        return self.kind.exact_terms > 0
+
+    def __call__(self, desc: MemoryDesc, seed: Seed) -> Array:
+        if desc.data_type[0] in "su":
+            return self.kind.integers(desc, seed)
+        return self.kind.draw(self.op, desc, seed)
+
+
+def _all_small_integers(desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw from all integers of a type with 8 or fewer bits, and from 2**20 of s32."""
+    if data_type(desc.data_type).bits <= 8:
+        return _any_integers(desc, seed)
+    return fill_integers(desc, seed, -(2**20), 2**20)
 
 
 def _any_integers(desc: MemoryDesc, seed: Seed) -> Array:
     """Draw from all integers of the type."""
-    limits = np.iinfo(desc.dtype)
+    limits = iinfo(desc.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
     rng = np.random.default_rng(seed)
-    return rng.integers(limits.min, limits.max, desc.dims, desc.dtype, endpoint=True)
+    drawn = rng.integers(limits.min, limits.max, desc.dims, np.int64, endpoint=True)
+    return drawn.astype(desc.dtype)
 
 
 BITS = (8, 11, 24)  # of the fractions of bf16, f16 and f32
@@ -250,7 +271,7 @@ def _slabs(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
 
 FILLS: Mapping[str, FillKind] = {
     "integers": FillKind(_integers, exact_terms=2**20, exact_result=2**24),
-    "random": FillKind(_random, random_order=True),
+    "random": FillKind(_random, _all_small_integers, random_order=True),
     "ties": FillKind(
         _ties, _tied_integers, exact_terms=2**12, exact_result=2**18, exact_chains=False
     ),
@@ -298,10 +319,37 @@ def operand_names(op: Operation, attr: Attributes) -> set[str]:
 
 def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> dict[str, Array]:
     """Return an array for each tensor of `reads`. Each name has its own seed."""
-    return {
-        name: fill(desc, (seed, zlib.crc32(name.encode())))
-        for name, desc in reads(op, attr).items()
-    }
+    own = {row.name for row in op.ARGUMENTS} | {name for name, _ in attr.operands()}
+    is_exact = getattr(fill, "is_exact", True)
+    values = {}
+    for name, desc in reads(op, attr).items():
+        seeds = (seed, zlib.crc32(name.encode()))
+        if name in own:
+            values[name] = fill(desc, seeds)
+        else:
+            values[name] = _parameters(name, desc, seeds, is_exact)
+    return values
+
+
+def _parameters(name: str, desc: MemoryDesc, seed: Seed, is_exact: bool) -> Array:
+    """Draw scales, zero points, a probability or a seed.
+
+    is_exact: draw powers of two and small integers, with which small integers have exact results.
+    """
+    rng = np.random.default_rng(seed)
+    if name.endswith(("seed", "offset")):
+        return _any_integers(desc, seed)
+    if name == "dropout_probability":
+        shares = [0.5, 0.75] if is_exact else [0.1, 0.3, 0.9]
+        return rng.choice(shares, desc.dims).astype(desc.dtype)
+    if name.endswith("_zero_points"):
+        most = 3 if is_exact or desc.data_type in ("s4", "u4") else 20
+        return fill_integers(desc, seed, -most, most)
+    if is_exact:
+        return (2.0 ** rng.integers(-2, 2, desc.dims)).astype(desc.dtype)
+    # Then products of all s8 and u8 are about sqrt(K), and most results stay within s8.
+    low, high = (0.05, 0.3) if name.startswith(("dst", "diff")) else (1 / 128, 1 / 40)
+    return rng.uniform(low, high, desc.dims).astype(desc.dtype)
 
 
 # -- exactness ------------------------------------------------------------------------------------

@@ -11,11 +11,14 @@ size of dst: `select:f32.per_oc.axb:per_tensor.abx`.
 dnncore does not have the zero point and the type of a sum, nor the convolution post-op
 (`dw:k3s1p1`). The third number of an eltwise step is a scale for integers, and `true` in
 `--attr-fpmath=bf16:true` also applies to integers. Both are read and have no effect.
+
+`dnncore.problem.quantization` reads scales, zero points, dropout and rounding.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -23,6 +26,8 @@ from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.attributes import Attributes, FpMath, PostOp, ScratchpadMode
 from dnncore.errors import DescriptorError
+from dnncore.ops import Operation
+from dnncore.problem import quantization
 from dnncore.problem.settings import (
     Dims,
     Misread,
@@ -46,6 +51,7 @@ DEFAULTS: Settings = {
     "attr-scratchpad-limit": "",
     "attr-deterministic": "false",
     "attr-fpmath": "strict",
+    **quantization.DEFAULTS,
 }
 FLAGS = {"false": False, "true": True, "0": False, "1": True}
 MASKS = {"common": 0, "per_oc": 2, "per_ocic": 3, "per_dim_0": 1, "per_dim_1": 2, "per_dim_01": 3,
@@ -53,12 +59,15 @@ MASKS = {"common": 0, "per_oc": 2, "per_ocic": 3, "per_dim_0": 1, "per_dim_1": 2
 CHAIN = "attr-post-ops"
 
 
-def read(settings: Settings, dst: MemoryDesc) -> Attributes:
-    """The attributes of an operation with the result `dst`.
+def read(settings: Settings, op: Operation) -> Attributes:
+    """The attributes of an operation.
 
-    Raises `Unsupported` for post-ops that dnncore does not have.
+    Raises `Unsupported` for post-ops and quantization that dnncore does not have.
     """
-    return _read(tuple(settings[name] for name in DEFAULTS), dst)
+    attr = _read(tuple(settings[name] for name in DEFAULTS), op.result)
+    if all(settings[name] in ("", default) for name, default in quantization.DEFAULTS.items()):
+        return attr
+    return replace(attr, **quantization.read(settings, op))
 
 
 @lru_cache(maxsize=1024)  # most problems of a list share attributes and dims
@@ -77,7 +86,7 @@ def _read(texts: tuple[str, ...], dst: MemoryDesc) -> Attributes:
 
 
 def _read_fpmath(settings: Settings) -> Any:
-    """MODE[:APPLY_TO_INT]. The flag has no effect: no operation computes with integer types."""
+    """MODE[:APPLY_TO_INT]. The flag has no effect: integer weights are always decompressed."""
     mode, _, flag = settings["attr-fpmath"].partition(":")
     if (flag or "false").lower() not in FLAGS:
         misread(settings, "attr-fpmath", "true or false after the mode")
@@ -93,8 +102,8 @@ def _read_word(settings: Settings, setting: str, words: object) -> Any:
     return read_choice(settings, setting, {word: word for word in get_args(words)})
 
 
-def write(attr: Attributes) -> Settings:
-    """The inverse of `read`."""
+def write(attr: Attributes, result_name: str = "dst") -> Settings:
+    """The inverse of `read`. result_name: the name of the operation's first output."""
     limit = attr.scratchpad_limit
     return {
         CHAIN: "+".join(map(_step_text, attr.post_ops)),
@@ -102,6 +111,8 @@ def write(attr: Attributes) -> Settings:
         "attr-deterministic": str(bool(attr.deterministic)).lower(),
         "attr-fpmath": attr.fpmath,
         "attr-scratchpad-limit": "" if limit is None else str(limit),
+        "attr-rounding-mode": f"{result_name}:stochastic" if attr.rounding == "stochastic" else "",
+        **quantization.write(attr),
     }
 
 

@@ -362,4 +362,4 @@ def _read_attributes(text: str, op: Operation) -> Attributes:
     if missing:
         message = f"attributes that dnncore does not have: {', '.join(missing)}"
         raise _Refused(message, map(feature_name, missing))
-    return attributes.read(settings, op.result)
+    return attributes.read(settings, op)

@@ -58,17 +58,7 @@ _QUANTIZED = rf"{_ARGUMENT}:\w+{_WORDS}(?:\+{_ARGUMENT}:\w+{_WORDS})*"
 _ENCODING = r"[a-z]*(?:\+[0-9.]+)?"
 
 _FEATURES = {
-    "attr-scales": _Feature("scales", _QUANTIZED),
-    "attr-zero-points": _Feature("zero points", _QUANTIZED),
     "attr-precomputed-reductions": _Feature("precomputed reductions", _QUANTIZED),
-    "attr-dropout": _Feature("dropout", rf"[0-9.e+-]+{_WORDS}"),
-    "attr-acc-mode": _Feature(
-        "accumulation mode", "relaxed|any|f32|f16|s32", "(?:strict)?", "strict"
-    ),
-    "attr-rounding-mode": _Feature(
-        "rounding mode", rf"{_ARGUMENT}:stochastic(?::[0-9]+)?(?:\+.*)?",
-        rf"(?:{_ARGUMENT}:environment\+?)*",
-    ),
     "encoding": _Feature("sparse encoding", rf"{_ENCODING}(?::{_ENCODING}){{2}}", ":*"),
     "grouped": _Feature("grouped encoding", r"[0-9]+:[0-9]+:[0-9]+(?:\+[0-9]+)*(?::[0-9]+)?"),
     "runtime_dims_masks": _Feature("runtime dims", r"[0-9]+(?::[0-9]+)?", "0*(?::0*)?"),

@@ -72,7 +72,10 @@ class Problem:
 
     def settings(self) -> dict[str, str]:
         """The texts of the shape and of options that differ from their defaults."""
-        settings = {**driver_of(type(self.op)).write(self.op), **attributes.write(self.attr)}
+        settings = {
+            **driver_of(type(self.op)).write(self.op),
+            **attributes.write(self.attr, self.op.result_name),
+        }
         settings |= {"impl": self.impl, "skip-impl": self.skip_impl, "knobs": self.knobs}
         return settings | ({"inplace": "true"} if self.inplace else {})
 

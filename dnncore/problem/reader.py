@@ -279,7 +279,7 @@ class _Reader:
         with _missing(missing):
             op = driver.read(settings)
             with _missing(missing):
-                attr = attributes.read(settings, op.result)
+                attr = attributes.read(settings, op)
                 impl, skip_impl = settings["impl"], settings["skip-impl"]
                 problem = Problem(op, attr, impl, skip_impl, name, knobs=settings["knobs"])
                 problem = _in_place(problem, settings)

@@ -22,7 +22,7 @@ from dnncore import ops
 from dnncore.attributes import Attributes, PostOp
 from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
-from dnncore.problem import attributes
+from dnncore.problem import attributes, quantization
 from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.drivers.driver import VerboseLine
 from dnncore.problem.drivers.lrn import NUMBERS
@@ -124,7 +124,7 @@ def write(
         kind_of(type(op)),
         getattr(op, "prop_kind", prop_kinds_of(type(op))[0]),
         " ".join(_desc_text(op, row, desc, asked or op) for row, desc in tensors),
-        " ".join(_attributes(attr)),
+        " ".join(_attributes(attr, op.result_name)),
         " ".join(filter(None, [auxiliary, *letters, *line.words(op), *offsets])),
         problem,
     )
@@ -188,7 +188,11 @@ def _offsets(descs: list[MemoryDesc | None]) -> Iterator[str]:
         yield "offsets:" + ":".join(map(str, offsets))
 
 
-def _attributes(attr: Attributes) -> Iterator[str]:
+def _attributes(attr: Attributes, result_name: str) -> Iterator[str]:
+    written = attributes.write(attr, result_name)
+    for option, default in quantization.DEFAULTS.items():
+        if written[option] != default:
+            yield f"{option}:{written[option]}"
     if attr.scratchpad != "library":
         yield f"attr-scratchpad:{attr.scratchpad}"
     if attr.scratchpad_limit is not None:

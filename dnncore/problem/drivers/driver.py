@@ -35,14 +35,14 @@ class Evaluate:
 
     def __call__(self, op: Operation, attr: Attributes, inputs: Inputs) -> dict[str, Array]:
         """Return the outputs by name."""
-        key = op, attr.post_ops, id(inputs)
+        key = op, attr, id(inputs)
         if key not in self._kept:
             self.keep(op, attr, inputs, self.function(op, attr, inputs))
         return dict(self._kept[key][1])
 
     def keep(self, op: Operation, attr: Attributes, inputs: Inputs, outputs: Inputs) -> None:
         """Return these outputs from now on."""
-        self._kept[op, attr.post_ops, id(inputs)] = inputs, outputs  # inputs, so that id is unique
+        self._kept[op, attr, id(inputs)] = inputs, outputs  # inputs, so that id is unique
 
 
 ErrorRule = Callable[[Any, Inputs, Evaluate], dict[str, Noise]]

@@ -1,0 +1,126 @@
+"""Bounds for quantized results: inputs as numbers, and the last steps before a result is stored.
+
+docs/types.md has the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from ml_dtypes import iinfo
+
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.rounding import ROUNDOFF, Array, Noise
+from dnncore.attributes import Attributes, PostOp
+from dnncore.ops import ConvolutionForward, InnerProductForward, MatMul, Operation, Sum
+from dnncore.tensors.datatypes import data_type
+
+__all__ = ["allowed_steps", "dequantized", "dropped", "in_f32", "is_exact", "is_integer_product",
+           "stored"]  # fmt: skip
+
+UNCHANGED = ("workspace", "src2")
+"""Arguments that are no numbers: places and conditions."""
+
+EXACT = ("relu", "clip", "clip_v2", "abs", "linear")
+"""Algorithms of eltwise whose roundings docs/types.md fixes."""
+
+
+def in_f32(op: Operation) -> Operation:
+    """The operation on tensors of f32, or of f64 as they are."""
+    tensors = {row.name: desc for row, desc in op.tensors() if row.name not in UNCHANGED}
+    wide = {
+        name: desc.with_data_type("f32")
+        for name, desc in tensors.items()
+        if desc.data_type not in ("f32", "f64")
+    }
+    if not wide:
+        return op
+    if isinstance(op, Sum):
+        srcs = tuple(wide.get(f"src{i}", desc) for i, desc in enumerate(op.srcs))
+        return replace(op, srcs=srcs, dst=wide.get("dst", op.dst))
+    return op.with_descs(**wide)
+
+
+def is_integer_product(op: Operation) -> bool:
+    """Whether the operation adds up products of integers."""
+    if not isinstance(op, ConvolutionForward | InnerProductForward | MatMul):
+        return False
+    return not any(data_type(desc.data_type).is_float for desc in (op.src, op.weights))
+
+
+def is_exact(step: PostOp) -> bool:
+    """Whether a post-op of a product of integers has the same bits on every engine."""
+    if step.kind == "eltwise":
+        return step.algorithm in EXACT
+    return step.kind != "binary" or BINARY[step.algorithm].roundings <= 1
+
+
+def dequantized(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs as numbers of f32, or of f64: with zero points and scales."""
+    result = dict(inputs)
+    for row, _ in op.tensors():
+        name = row.name
+        if name not in inputs or name in UNCHANGED:
+            continue
+        values = inputs[name]
+        if values.dtype == np.float64:
+            continue
+        if name in attr.zero_points and row.direction == "in":
+            own = inputs[f"{name}_zero_points"].astype(np.float64)
+            values = values.astype(np.float64) - spread(own, attr.zero_points[name].groups)
+        values = values.astype(np.float32)
+        if name in attr.scales and row.direction == "in":
+            own = inputs[f"{name}_scales"].astype(np.float32)
+            values = values * spread(own, attr.scales[name].groups)
+        result[name] = values
+    return result
+
+
+def spread(values: Array, groups: tuple[int, ...]) -> Array:
+    """One value for each element of the groups along the last two dims."""
+    for axis, group in zip((-2, -1), groups, strict=False):
+        values = np.repeat(values, group, axis)
+    return values
+
+
+def dropped(x: Array, noise: Noise, mask: Array, probability: float) -> tuple[Array, Noise]:
+    """The value after dropout, and its noise."""
+    factor = float(np.float32(1) / (np.float32(1) - np.float32(probability)))
+    x = np.where(mask, x * factor, 0.0)
+    own = 2 * ROUNDOFF * np.abs(x)
+    return x, noise * np.where(mask, factor, 0.0) + Noise.within(own)
+
+
+def stored(
+    attr: Attributes, name: str, x: Array, noise: Noise, inputs: Mapping[str, Array], exact: bool
+) -> tuple[Array, Noise]:
+    """The value after the scales and zero points of the tensor `name`, and its noise.
+
+    exact: whether the steps round to f32, as for products of integers.
+    """
+    kind: Any = np.float32 if exact else np.float64
+    own_error = 0.0 if exact else ROUNDOFF
+    x = x.astype(kind)
+    if name in attr.scales:
+        own = spread(inputs[f"{name}_scales"].astype(kind), attr.scales[name].groups)
+        x = x * (1 / own)
+        noise = noise * np.abs(1 / own.astype(np.float64))
+        noise += Noise.within(own_error * 3 * np.abs(x))
+    if name in attr.zero_points:
+        own = spread(inputs[f"{name}_zero_points"].astype(kind), attr.zero_points[name].groups)
+        x = x + own
+        noise += Noise.within(own_error * np.abs(x))
+    return x.astype(np.float64), noise
+
+
+def allowed_steps(x: Array, noise: Noise, values: Array) -> Array:
+    """How far an integer result may be from `values`, if x was known within the noise."""
+    limits = iinfo(values.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+    known = np.where(np.isfinite(noise.limit) & np.isfinite(x), noise.limit, np.inf)
+    right = values.astype(np.float64)
+    ends = [np.clip(np.rint(x + sign * known), limits.min, limits.max) for sign in (-1, 1)]
+    steps: Array = np.max([np.abs(end - right) for end in ends], axis=0)
+    return np.nan_to_num(steps, nan=np.inf)
