@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from difflib import get_close_matches
 
 from dnncore.errors import DescriptorError
 
-__all__ = ["flag", "warn_of_misspelled", "whole_number"]
+__all__ = ["flag", "values", "warn_of_misspelled", "whole_number"]
 
 VARIABLES = (
     "DNNCORE_BACKENDS", "DNNCORE_CACHE_DIR", "DNNCORE_CACHE_MAX_BYTES", "DNNCORE_CROSSCHECK",
@@ -28,6 +29,19 @@ def flag(name: str, default: bool) -> bool:
     if text in ("", "0", "1"):
         return text == "1" if text else default
     raise DescriptorError(f"{name} must be 0 or 1; got {text!r}; unset it for {int(default)}")
+
+
+def values(*names: str) -> Callable[[], tuple[object, ...]]:
+    """Return a function that returns the present values of variables, to compare or to hash.
+
+    `os.environ` takes 1 us for a variable that is not set. Its dict of encoded values takes 0.03.
+    """
+    encoded = getattr(os.environ, "_data", None)
+    if encoded is None:
+        return lambda: tuple(map(os.environ.get, names))
+    get = encoded.get
+    keys = tuple(map(os.environ.encodekey, names))  # type: ignore[attr-defined]  # of CPython
+    return lambda: tuple(map(get, keys))
 
 
 def warn_of_misspelled() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -101,6 +101,18 @@ class Memory:
             return memory
         with memory.map(mode="w") as buffer:
             desc.pack(array, buffer)
+        return memory
+
+    @classmethod
+    def over(cls, desc: MemoryDesc, engine: Engine, buffer: Buffer, span: tuple[int, int]) -> Self:
+        """Make a memory over a host buffer that is known to fit, at these addresses."""
+        memory = object.__new__(cls)
+        memory.engine = engine
+        memory.desc = desc
+        memory.buffer = buffer
+        memory.owner = None
+        memory.nbytes = span[1] - span[0]
+        memory._span = span
         return memory
 
     @property

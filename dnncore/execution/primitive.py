@@ -82,11 +82,25 @@ class Primitive:
         wait_for = checked_events(wait_for)
         if self._user_scratchpad is not None:
             self._check_scratchpad(arguments.get("scratchpad"), memories)
-        scratchpad = self._scratchpad(stream, arguments)
+        return self.launch(stream, memories, wait_for, self._scratchpad(stream, arguments))
+
+    def launch(
+        self,
+        stream: Stream,
+        memories: Sequence[Memory],
+        wait_for: Sequence[Event] = (),
+        scratchpad: Buffer | None = None,
+    ) -> Event:
+        """Launch as `execute`, with arguments in binding order that are known to be right.
+
+        scratchpad: by default the stream's.
+        """
         try:
-            if self._scratchpad_bytes and self.is_lent(stream):
-                launch = _lent(self._launch, memories, self._scratchpad_bytes)
-                return checked_event(launch(stream, wait_for))
+            if self._scratchpad_bytes and scratchpad is None:
+                if self.is_lent(stream):
+                    launch = _lent(self._launch, memories, self._scratchpad_bytes)
+                    return checked_event(launch(stream, wait_for))
+                scratchpad = stream.reserve(self._scratchpad_bytes)
             event = checked_event(self._launch(stream, memories, scratchpad, wait_for))
         except DnnError:
             raise

@@ -6,19 +6,14 @@ leading dims count as 1. A comparison returns the numbers 1 or 0. NaN is not equ
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from dnncore.errors import DescriptorError
-from dnncore.functional.call import (
-    Array,
-    EngineLike,
-    Values,
-    arrays,
-    descs,
-    result_desc,
-    run,
-    truth,
-)
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values, descs, result_desc, truth
 from dnncore.ops import Binary
 
 __all__ = [
@@ -38,25 +33,22 @@ __all__ = [
 ]
 
 
-def _binary(
-    name: str, src0: Values, src1: Values, engine: EngineLike, algorithm: str = "", **more: Array
-) -> Array:
-    tensors = {**arrays(name, src0=src0, src1=src1), **more}
-    shape = _broadcast(name, tensors)
+def _binary(function: str, operands: dict[str, Operand], algorithm: str) -> Plan:
+    shape = _broadcast(function, operands)
     rank = max(1, len(shape))
-    tensors = {k: a.reshape((1,) * (rank - a.ndim) + a.shape) for k, a in tensors.items()}
-    op = Binary(algorithm or name, dst=result_desc(shape, tensors["src0"]), **descs(tensors))
-    return run(op, tensors, engine).reshape(shape)
+    operands = {name: operand.with_rank(rank) for name, operand in operands.items()}
+    op = Binary(algorithm, dst=result_desc(shape, operands["src0"]), **descs(operands))
+    return Plan(op, shape)
 
 
-def _broadcast(name: str, tensors: dict[str, Array]) -> tuple[int, ...]:
-    shapes = [array.shape for array in tensors.values()]
+def _broadcast(name: str, operands: dict[str, Operand]) -> tuple[int, ...]:
+    shapes = [operand.shape for operand in operands.values()]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         raise DescriptorError(
-            f"{name}: the shapes of {', '.join(tensors)} must broadcast: from the last dim on, dims"
-            f" must be equal or 1; got {', '.join(map(str, shapes))}"
+            f"{name}: the shapes of {', '.join(operands)} must broadcast: from the last dim on,"
+            f" dims must be equal or 1; got {', '.join(map(str, shapes))}"
         ) from None
 
 
@@ -66,7 +58,7 @@ def add(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> add([[1], [2]], [10, 20]).tolist()
     [[11.0, 21.0], [12.0, 22.0]]
     """
-    return _binary("add", src0, src1, engine)
+    return call(_binary, "add", {"src0": src0, "src1": src1}, engine, "add")
 
 
 def sub(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -75,7 +67,7 @@ def sub(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> sub([3, 2], 1).tolist()
     [2.0, 1.0]
     """
-    return _binary("sub", src0, src1, engine)
+    return call(_binary, "sub", {"src0": src0, "src1": src1}, engine, "sub")
 
 
 def mul(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -84,7 +76,7 @@ def mul(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> mul([3, 2], [2, 5]).tolist()
     [6.0, 10.0]
     """
-    return _binary("mul", src0, src1, engine)
+    return call(_binary, "mul", {"src0": src0, "src1": src1}, engine, "mul")
 
 
 def div(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -93,7 +85,7 @@ def div(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> div([3, 2], 4).tolist()
     [0.75, 0.5]
     """
-    return _binary("div", src0, src1, engine)
+    return call(_binary, "div", {"src0": src0, "src1": src1}, engine, "div")
 
 
 def maximum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -102,7 +94,7 @@ def maximum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> maximum([3, 2], [1, 5]).tolist()
     [3.0, 5.0]
     """
-    return _binary("maximum", src0, src1, engine, "max")
+    return call(_binary, "maximum", {"src0": src0, "src1": src1}, engine, "max")
 
 
 def minimum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -111,7 +103,7 @@ def minimum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> minimum([3, 2], [1, 5]).tolist()
     [1.0, 2.0]
     """
-    return _binary("minimum", src0, src1, engine, "min")
+    return call(_binary, "minimum", {"src0": src0, "src1": src1}, engine, "min")
 
 
 def ge(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -120,7 +112,7 @@ def ge(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> ge([1, 2, 3], 2).tolist()
     [0.0, 1.0, 1.0]
     """
-    return _binary("ge", src0, src1, engine)
+    return call(_binary, "ge", {"src0": src0, "src1": src1}, engine, "ge")
 
 
 def gt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -129,7 +121,7 @@ def gt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> gt([1, 2, 3], 2).tolist()
     [0.0, 0.0, 1.0]
     """
-    return _binary("gt", src0, src1, engine)
+    return call(_binary, "gt", {"src0": src0, "src1": src1}, engine, "gt")
 
 
 def le(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -138,7 +130,7 @@ def le(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> le([1, 2, 3], 2).tolist()
     [1.0, 1.0, 0.0]
     """
-    return _binary("le", src0, src1, engine)
+    return call(_binary, "le", {"src0": src0, "src1": src1}, engine, "le")
 
 
 def lt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -147,7 +139,7 @@ def lt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> lt([1, 2, 3], 2).tolist()
     [1.0, 0.0, 0.0]
     """
-    return _binary("lt", src0, src1, engine)
+    return call(_binary, "lt", {"src0": src0, "src1": src1}, engine, "lt")
 
 
 def eq(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -156,7 +148,7 @@ def eq(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> eq([1, 2, 3], 2).tolist()
     [0.0, 1.0, 0.0]
     """
-    return _binary("eq", src0, src1, engine)
+    return call(_binary, "eq", {"src0": src0, "src1": src1}, engine, "eq")
 
 
 def ne(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -165,7 +157,7 @@ def ne(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     >>> ne([1, 2, 3], 2).tolist()
     [1.0, 0.0, 1.0]
     """
-    return _binary("ne", src0, src1, engine)
+    return call(_binary, "ne", {"src0": src0, "src1": src1}, engine, "ne")
 
 
 def where(condition: Values, src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
@@ -176,10 +168,18 @@ def where(condition: Values, src0: Values, src1: Values, *, engine: EngineLike =
     >>> where([True, False], [1, 2], 0).tolist()
     [1.0, 0.0]
     """
-    chosen = truth("where: condition", condition)
-    tensors = arrays("where", condition=chosen, src0=src0, src1=src1)
-    shape = _broadcast("where", tensors)
-    a, b = tensors["src0"], tensors["src1"]
+    values = {"condition": condition, "src0": src0, "src1": src1}
+    return call(_where, "where", values, engine)
+
+
+def _where(function: str, operands: dict[str, Operand]) -> Plan:
+    shape = _broadcast(function, operands)
+    a, b = operands["src0"], operands["src1"]
+    names = {"condition": "src2"}
+    prepared: dict[str, Callable[[Array], Array]] = {"condition": truth}
     if np.broadcast_shapes(a.shape, b.shape) != shape:  # select does not broadcast src0
-        a = np.broadcast_to(a, shape).copy()
-    return _binary("where", a, b, engine, "select", src2=chosen.astype(np.int8))
+        a = a.reshape(*shape)
+        prepared["src0"] = functools.partial(np.broadcast_to, shape=shape)
+    condition = Operand(operands["condition"].shape, np.dtype(np.int8))
+    plan = _binary(function, {"src0": a, "src1": b, "src2": condition}, "select")
+    return Plan(plan.op, shape, names=names, prepared=prepared)

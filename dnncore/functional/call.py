@@ -1,40 +1,65 @@
-"""One call: makes memories of arrays, runs the operation and returns an array."""
+"""One call: takes arrays of any kind, runs the operation and returns an array of this kind.
+
+A function of this package is a plan: it makes the operation of its inputs' shapes and types and of
+its options. What a plan gives is kept per signature, with the compiled primitive. So a later call
+with the same signature selects nothing and makes no descriptor. It makes memories over its inputs
+and over a new result, and launches.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.ma import MaskedArray  # numpy would import it at a call, beside which a process may fork
 
 from dnncore.attributes import Attributes, PostOp
-from dnncore.engines.engine import Engine, aligned_bytes
+from dnncore.cache import MemoryCache
+from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Stream
-from dnncore.errors import DescriptorError
-from dnncore.interrupts import pass_on
+from dnncore.engines.threads import get_num_threads
+from dnncore.environment import values as values_of
+from dnncore.functional.operands import Array, Values, as_array, is_untyped, typed
 from dnncore.ops import Operation
 from dnncore.ops.operation import widened
 from dnncore.ops.types import HALF_TYPES
 from dnncore.selection.plugins import engine as open_engine
+from dnncore.selection.plugins import registry
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
-from dnncore.tensors.datatypes import from_numpy_dtype, numpy_dtype
-from dnncore.tensors.memory_desc import MemoryDesc
+from dnncore.tensors.strides import Dims
 
-__all__ = [
-    "Array", "EngineLike", "Values",
-    "arrays", "check_rank", "desc", "descs", "opened", "result_desc", "run", "truth",
-]  # fmt: skip
+__all__ = ["EngineLike", "Plan", "call", "calls"]
 
-Array = np.ndarray[Any, Any]
-Values = Any
-"""Input of `arrays`: an array of any library in host memory, a number or a nested list."""
 EngineLike = Engine | str | None
 """An engine, its name, or None for `dnncore.engine()`."""
 
-_HALVES = tuple(map(numpy_dtype, HALF_TYPES))
+ALIGNMENT = 128  # bytes, of results: two cache lines
+CAPACITY = 512  # signatures
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a function computes for inputs of given shapes and types.
+
+    shape: of the returned array; by default the dims of dst. names: those of the operation's
+    arguments, where they are not the names of the function's. prepared: functions of input arrays,
+    by the function's names, that run before each launch.
+    """
+
+    op: Operation
+    shape: Dims | None = None
+    post_ops: tuple[PostOp, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    prepared: Mapping[str, Callable[[Array], Array]] = field(default_factory=dict)
+
+
+Planner = Callable[..., Plan]
+"""Makes a plan: planner(function, operands, *options)."""
 
 
 class _Streams(threading.local):
@@ -43,139 +68,166 @@ class _Streams(threading.local):
     def __init__(self) -> None:
         self.of: dict[Engine, Stream] = {}
 
+    def open(self, engine: Engine) -> Stream:
+        """The thread's stream of an engine."""
+        stream = self.of.get(engine)
+        if stream is None:
+            stream = self.of[engine] = engine.stream()
+        return stream
+
 
 _streams = _Streams()
 
-
-def arrays(function: str, **values: Values) -> dict[str, Array]:
-    """Convert each value to a row-major array. A row-major array is returned itself.
-
-    A bias of None is left out. All arrays get one type: float16 or bfloat16 if one array has this
-    type and the others fit into it, else float32. A bias is never rounded. Python's numbers are
-    rounded to float32. Raises `DescriptorError` for arrays of a type whose values float32 does not
-    hold exactly, with the names of the function and the argument.
-    """
-    if "bias" in values and values["bias"] is None:
-        del values["bias"]
-    found = {n: _as_numpy(f"{function}: {n}", value, np.float32) for n, value in values.items()}
-    own = _common_type(
-        [a.dtype for n, a in found.items() if n != "bias" and not _is_untyped(values[n])]
-    )
-    types = dict.fromkeys(found, own)
-    if "bias" in found and found["bias"].dtype != own:
-        types["bias"] = np.dtype(np.float32)
-    return {n: _converted(f"{function}: {n}", array, types[n]) for n, array in found.items()}
+_variables = values_of(
+    "DNNCORE_IMPL", "DNNCORE_SKIP_IMPL", "DNNCORE_PREFER", "DNNCORE_HOST_FALLBACK"
+)
 
 
-def truth(what: str, values: Values) -> Array:
-    """An array, true where a real number is not 0. Raises `DescriptorError` for other types."""
-    array = _as_numpy(what, values, np.float64)
-    if not any(np.can_cast(array.dtype, wide, "safe") for wide in (np.float64, np.longdouble)):
-        raise DescriptorError(f"{what} must be booleans or real numbers; got {array.dtype}")
-    nonzero: Array = array != 0
-    return nonzero
+def call(
+    planner: Planner, function: str, values: dict[str, Values], engine: EngineLike, *options: Any
+) -> Any:
+    """Return the result of a function as a new array of the inputs' kind.
 
-
-def _common_type(dtypes: Sequence[Any]) -> Any:
-    """The half type of one of them if all others fit into it, else float32."""
-    halves = [dtype for dtype in dtypes if dtype in _HALVES]
-    fit = halves and all(np.can_cast(dtype, halves[0], "safe") for dtype in dtypes)
-    return halves[0] if fit else np.dtype(np.float32)
-
-
-def _converted(what: str, array: Array, own: Any) -> Array:
-    if not np.can_cast(array.dtype, np.float32, "safe"):
-        raise DescriptorError(
-            f"{what} must be of a type whose values float32 holds exactly, since the computation"
-            f" uses float32; got {array.dtype}; convert it with astype(numpy.float32)"
-        )
-    return np.asarray(array, own, order="C")
-
-
-def _is_untyped(values: Values) -> bool:
-    """Whether these are numbers of Python, which have no numpy type."""
-    return isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic)
-
-
-def _as_numpy(what: str, values: Values, own: Any) -> Array:
-    """The values as an array, without a copy if possible. Python's numbers get the type `own`."""
-    try:
-        if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
-            return np.from_dlpack(values)
-        if isinstance(values, MaskedArray):
-            raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
-        array = np.asarray(values)
-        if array.dtype == object:
-            raise TypeError("these are objects of Python, not numbers")
-        if _is_untyped(values):
-            if array.dtype.kind in "USMmc":
-                raise TypeError(f"these are of type {array.dtype}, not real numbers")
-            return array.astype(own)
-    except Exception as error:  # arrays of other libraries may raise any exception
-        pass_on(error)
-        raise DescriptorError(
-            f"{what} must be an array in host memory or nested lists of numbers;"
-            f" got {type(values).__name__}: {error}"
-        ) from error
-    return array
-
-
-def check_rank(function: str, name: str, array: Array, shape: str, *ranks: int) -> None:
-    """Raise `DescriptorError` unless the array has one of these ranks. `shape` describes them."""
-    if array.ndim not in ranks:
-        raise DescriptorError(f"{function}: {name} must be {shape}; got {array.shape}")
-
-
-def desc(array: Array) -> MemoryDesc:
-    """The row-major descriptor of an array. A single number has dims (1,)."""
-    return MemoryDesc(array.shape or (1,), from_numpy_dtype(array.dtype))
-
-
-def result_desc(dims: Sequence[int], array: Array) -> MemoryDesc:
-    """The row-major descriptor of a result with the type of the array."""
-    return MemoryDesc(tuple(dims) or (1,), from_numpy_dtype(array.dtype))
-
-
-def descs(tensors: Mapping[str, Array]) -> dict[str, Any]:
-    """The descriptor of each array."""
-    return {name: desc(array) for name, array in tensors.items()}
-
-
-def opened(engine: EngineLike) -> Engine:
-    """The engine, opened if given by name. Raises the errors of `dnncore.engine`."""
-    return engine if isinstance(engine, Engine) else open_engine(engine)
-
-
-def run(
-    op: Operation,
-    tensors: Mapping[str, Array],
-    engine: EngineLike,
-    post_ops: Sequence[PostOp] = (),
-) -> Array:
-    """Compute `op` with the best implementation on the engine. Returns dst as a new array.
-
-    Primitive descriptors and primitives come from the core's caches, so a second call with the same
-    shapes compiles nothing. Raises the errors of `PrimitiveDesc` and `Primitive.execute`.
+    function: its name, for messages. values: its inputs by name; a bias of None is left out.
+    options: of the planner. Raises `DescriptorError` for values and options that do not fit, and
+    the errors of `dnncore.engine`, `PrimitiveDesc` and `Primitive.execute`.
 
     If the engine has only the reference or the host fallback for half types, the operation is
     computed with float32 tensors and the result is rounded. Half types are also summed in float32.
     """
-    engine = opened(engine)
-    if op.result.data_type in HALF_TYPES and not _has_own(op, engine, post_ops):
-        wide = {n: a if a.dtype == np.int8 else a.astype(np.float32) for n, a in tensors.items()}
-        with np.errstate(over="ignore"):
-            return run(op.with_each(widened), wide, engine, post_ops).astype(op.result.dtype)
-    stream = _streams.of.get(engine)
-    if stream is None:
-        stream = _streams.of[engine] = engine.stream()
-    attr = Attributes(post_ops=tuple(post_ops)) if post_ops else None
-    pd = PrimitiveDesc(op, engine, attr)
-    given: dict[str, Any] = {
-        name: _memory(array, pd.descs[name], stream) for name, array in tensors.items()
-    }
-    dst = _result_memory(op.result, engine)
-    pd.primitive().execute(stream, **given, dst=dst)
-    return dst.numpy(stream)
+    arrays: list[Array] = []
+    signature: list[Any] = []
+    for name, value in values.items():
+        if type(value) is np.ndarray:
+            arrays.append(value)
+            signature += (name, value.shape, value.dtype)
+        elif value is not None or name != "bias":
+            own = np.float64 if name == "condition" else np.float32
+            array = as_array(f"{function}: {name}", value, own)
+            arrays.append(array)
+            has_type = name == "condition" or not is_untyped(value)
+            signature += (name, array.shape, array.dtype if has_type else None)
+    engine = engine if isinstance(engine, Engine) else open_engine(engine)
+    prepare = functools.partial(_prepared, planner, function, signature, engine, options)
+    exact = _exact(options)
+    if exact is None:
+        return prepare()(arrays)
+    circumstances = (registry.generation, get_num_threads(), _variables())
+    key = (planner, function, engine, exact, circumstances, *signature)
+    return calls.get(key, prepare)(arrays)
+
+
+def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """A key of options that differs for 1, 1.0 and True, and for 0.0 and -0.0.
+
+    None for objects that may change or that hashes do not tell apart.
+    """
+    key: list[Any] = []
+    for option in options:
+        kind = type(option)
+        if kind is tuple:
+            inner = _exact(option)
+            if inner is None:
+                return None
+            key.append(inner)
+        elif kind is float:
+            key.append(option.hex())
+        elif kind in _IMMUTABLE:
+            key.append(option)
+        else:
+            return None
+        key.append(kind)
+    return tuple(key)
+
+
+_IMMUTABLE = frozenset((int, str, bool, type(None), PostOp))
+
+
+class _Call:
+    """A compiled primitive for inputs of one signature. Threads may share it."""
+
+    def __init__(self, engine: Engine, plan: Plan, names: Sequence[str]) -> None:
+        op = plan.op
+        half = op.result.data_type in HALF_TYPES and not _has_own(op, engine, plan.post_ops)
+        attr = Attributes(post_ops=plan.post_ops) if plan.post_ops else None
+        pd = PrimitiveDesc(op.with_each(widened) if half else op, engine, attr)
+        self.engine = engine
+        self.primitive = pd.primitive()
+        self.dst = pd.op.result
+        self.nbytes = self.dst.nbytes
+        self.shape = op.result.dims if plan.shape is None else plan.shape
+        self.narrow = op.result.dtype if half else None
+        argument_of = {plan.names.get(name, name): name for name in names}
+        self.inputs = []
+        self.places = [None] * len(pd.arguments)
+        for place, (argument, desc) in enumerate(pd.arguments):
+            if argument.name == "dst":
+                self.result_place = place
+            else:
+                name = argument_of[argument.name]
+                prepared = plan.prepared.get(name)
+                row = (place, names.index(name), desc, desc.nbytes, desc.dtype, prepared)
+                self.inputs.append(row)
+
+    def __call__(self, arrays: Sequence[Array]) -> Array:
+        """Run on arrays in the order of the signature; return a new array."""
+        result = self._on_host(arrays) if self.engine.is_host else self._on_device(arrays)
+        if self.narrow is not None:
+            with np.errstate(over="ignore"):
+                return result.astype(self.narrow)
+        return result
+
+    def _on_host(self, arrays: Sequence[Array]) -> Array:
+        """Run on memories over the arrays, into a new array."""
+        engine = self.engine
+        stream = _streams.open(engine)
+        memories: list[Any] = self.places[:]
+        for place, index, desc, nbytes, dtype, prepared in self.inputs:
+            array = _ready(arrays[index], dtype, prepared)
+            data = _bytes(array, nbytes)
+            start = _address(data)
+            memories[place] = Memory.over(desc, engine, data, (start, start + nbytes))
+        raw = np.empty(self.nbytes + ALIGNMENT, np.uint8)
+        address = _address(raw)
+        offset = -address % ALIGNMENT
+        span = (address + offset, address + offset + self.nbytes)
+        buffer = raw[offset : offset + max(self.nbytes, 1)]
+        memories[self.result_place] = Memory.over(self.dst, engine, buffer, span)
+        self.primitive.launch(stream, memories)
+        stream.wait()
+        return np.ndarray(self.shape, self.dst.dtype, raw, offset)
+
+    def _on_device(self, arrays: Sequence[Array]) -> Array:
+        """Run on memories with copies of the arrays; return a copy of the result."""
+        stream = _streams.open(self.engine)
+        memories: list[Any] = self.places[:]
+        for place, index, desc, nbytes, dtype, prepared in self.inputs:
+            memory = memories[place] = Memory(desc, self.engine)
+            if nbytes:
+                array = _ready(arrays[index], dtype, prepared)
+                data = array.reshape(-1).view(np.uint8)
+                self.engine.copy_in(stream, data, memory.buffer)
+        dst = memories[self.result_place] = Memory(self.dst, self.engine)
+        self.primitive.launch(stream, memories)
+        return dst.numpy(stream).reshape(self.shape)
+
+
+calls: MemoryCache[_Call] = MemoryCache(CAPACITY)
+"""Compiled calls by signature, the least recently used of which are dropped."""
+
+
+def _prepared(
+    planner: Planner,
+    function: str,
+    signature: Sequence[Any],
+    engine: Engine,
+    options: tuple[Any, ...],
+) -> _Call:
+    names = signature[::3]
+    shapes = dict(zip(names, signature[1::3], strict=True))
+    types = dict(zip(names, signature[2::3], strict=True))
+    plan = planner(function, typed(function, shapes, types), *options)
+    return _Call(engine, plan, names)
 
 
 def _has_own(op: Operation, engine: Engine, post_ops: Sequence[PostOp]) -> bool:
@@ -184,20 +236,39 @@ def _has_own(op: Operation, engine: Engine, post_ops: Sequence[PostOp]) -> bool:
     return best is not None and not best.is_reference and not best.is_host_fallback
 
 
-def _memory(array: Array, desc: MemoryDesc, stream: Stream) -> Memory:
-    """A memory with the values of the array. A host engine shares a writable array's storage."""
-    engine = stream.engine
-    data = array.reshape(-1).view(np.uint8)
-    if engine.is_host:
-        shared = data if data.flags.writeable and data.size else data.copy()
-        return Memory(desc, engine, shared)
-    memory = Memory(desc, engine)
-    if data.size:
-        engine.copy_in(stream, data, memory.buffer)
-    return memory
+def _ready(array: Array, dtype: Any, prepared: Callable[[Array], Array] | None) -> Array:
+    """The array in the memory's type and in row-major order: itself, if it has both."""
+    if prepared is not None:
+        array = prepared(array)
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        array = np.asarray(array, dtype, order="C")
+    return array
 
 
-def _result_memory(desc: MemoryDesc, engine: Engine) -> Memory:
-    """A memory for the result. On a host engine the returned array keeps its buffer."""
-    buffer = aligned_bytes(engine.name, desc.nbytes) if engine.is_host else None
-    return Memory(desc, engine, buffer)
+def _bytes(array: Array, nbytes: int) -> Array:
+    """The bytes of a row-major array as a writable array, which launches only read.
+
+    Backends get writable buffers, because a kernel would be compiled anew for read-only ones.
+    """
+    if not nbytes:
+        return np.empty(1, np.uint8)
+    if array.flags.writeable:
+        return np.ndarray((nbytes,), np.uint8, array)
+    return np.asarray(_Alias(array, nbytes))
+
+
+class _Alias:
+    """The elements of a read-only array, as a writable array of bytes."""
+
+    __slots__ = ("__array_interface__", "array")
+
+    def __init__(self, array: Array, nbytes: int) -> None:
+        self.array = array
+        place = (array.ctypes.data, False)
+        shape = (nbytes,)
+        self.__array_interface__ = {"shape": shape, "typestr": "|u1", "data": place, "version": 3}
+
+
+def _address(data: Array) -> int:
+    """The address of the first of at least one byte; `data.ctypes` takes four times as long."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(data))

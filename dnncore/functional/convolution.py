@@ -24,16 +24,8 @@ import operator
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.activation import Activation, post_ops
-from dnncore.functional.call import (
-    Array,
-    EngineLike,
-    Values,
-    arrays,
-    check_rank,
-    descs,
-    result_desc,
-    run,
-)
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values, check_rank, descs, result_desc
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import ConvolutionForward
 
@@ -43,33 +35,29 @@ KERNEL = {1: "KW", 2: "KH, KW", 3: "KD, KH, KW"}
 
 
 def _convolution(
-    spatial: int,
-    src: Values,
-    weights: Values,
-    bias: Values,
+    function: str,
+    operands: dict[str, Operand],
     strides: Sizes,
     padding: Padding,
     dilations: Sizes,
     groups: int | None,
     activation: Activation,
-    engine: EngineLike,
-) -> Array:
-    function = f"conv{spatial}d"
-    tensors = arrays(function, src=src, weights=weights, bias=bias)
-    x, w = tensors["src"], tensors["weights"]
+) -> Plan:
+    spatial = int(function[len("conv")])
+    x, w = operands["src"], operands["weights"]
     rank = spatial + 2
     check_rank(function, "src", x, f"(N, IC, {IMAGE[spatial]})", rank)
     shape = f"(OC, IC / G, {KERNEL[spatial]}) or (G, OC / G, IC / G, {KERNEL[spatial]})"
     check_rank(function, "weights", w, shape, rank, rank + 1)
-    w = tensors["weights"] = _grouped(function, x, w, groups)
+    w = operands["weights"] = _grouped(function, x, w, groups)
     fields, output = window(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)
     channels = w.shape[0] * (w.shape[1] if w.ndim > rank else 1)
     dst = result_desc((x.shape[0], channels, *output), x)
-    op = ConvolutionForward("forward_inference", dst=dst, **descs(tensors), **fields)
-    return run(op, tensors, engine, post_ops(function, activation))
+    op = ConvolutionForward("forward_inference", dst=dst, **descs(operands), **fields)
+    return Plan(op, post_ops=post_ops(function, activation))
 
 
-def _grouped(function: str, src: Array, weights: Array, groups: int | None) -> Array:
+def _grouped(function: str, src: Operand, weights: Operand, groups: int | None) -> Operand:
     """`weights`, with the groups as first dim if `groups` is above 1.
 
     Raises `DescriptorError` if `groups` is no positive integer or does not fit the tensors.
@@ -125,9 +113,9 @@ def conv1d(
     >>> conv1d([[[1, 2, 3, 4]]], [[[1, 10]]], dilations=1).tolist()
     [[[31.0, 42.0]]]
     """
-    return _convolution(
-        1, src, weights, bias, strides, padding, dilations, groups, activation, engine
-    )
+    values = {"src": src, "weights": weights, "bias": bias}
+    options = (strides, padding, dilations, groups, activation)
+    return call(_convolution, "conv1d", values, engine, *options)
 
 
 def conv2d(
@@ -157,9 +145,9 @@ def conv2d(
     >>> conv2d(image, box[:3, :1], padding="same", groups=3).shape
     (1, 3, 8, 8)
     """
-    return _convolution(
-        2, src, weights, bias, strides, padding, dilations, groups, activation, engine
-    )
+    values = {"src": src, "weights": weights, "bias": bias}
+    options = (strides, padding, dilations, groups, activation)
+    return call(_convolution, "conv2d", values, engine, *options)
 
 
 def conv3d(
@@ -182,6 +170,6 @@ def conv3d(
     >>> conv3d(np.ones((1, 2, 4, 4, 4), np.float32), np.ones((3, 2, 2, 2, 2), np.float32)).shape
     (1, 3, 3, 3, 3)
     """
-    return _convolution(
-        3, src, weights, bias, strides, padding, dilations, groups, activation, engine
-    )
+    values = {"src": src, "weights": weights, "bias": bias}
+    options = (strides, padding, dilations, groups, activation)
+    return call(_convolution, "conv3d", values, engine, *options)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dnncore.attributes import PostOp
-from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values
 from dnncore.ops import EltwiseForward
 
 __all__ = [
@@ -39,12 +40,15 @@ __all__ = [
 def _eltwise(
     algorithm: str, src: Values, engine: EngineLike, alpha: float = 0.0, beta: float = 0.0
 ) -> Array:
-    tensors = arrays(algorithm, src=src)
-    x = tensors["src"]
+    return call(_plan, algorithm, {"src": src}, engine, alpha, beta)
+
+
+def _plan(algorithm: str, operands: dict[str, Operand], alpha: float, beta: float) -> Plan:
+    x = operands["src"]
     op = EltwiseForward(
-        "forward_inference", algorithm, src=desc(x), dst=desc(x), alpha=alpha, beta=beta
+        "forward_inference", algorithm, src=x.desc, dst=x.desc, alpha=alpha, beta=beta
     )
-    return run(op, tensors, engine).reshape(x.shape)
+    return Plan(op, x.shape)
 
 
 def abs(src: Values, *, engine: EngineLike = None) -> Array:
@@ -169,14 +173,16 @@ def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Array:
     >>> prelu([[-1, 2], [-3, 4]], [[0.5, 0.1]]).tolist()
     [[-0.5, 2.0], [-1.5, 4.0]]
     """
-    tensors = arrays("prelu", src=src, weights=weights)
-    x, w = tensors["src"], tensors["weights"]
-    if w.size == 1:
-        w = w.reshape((1,) * x.ndim)
-    w = w.astype(np.float32)  # the type of post-op operands
-    op = EltwiseForward("forward_inference", "linear", src=desc(x), dst=desc(x), alpha=1.0)
-    operands = {"src": x, "post_op_0_weights": w}
-    return run(op, operands, engine, (PostOp.prelu(desc(w)),)).reshape(x.shape)
+    return call(_prelu, "prelu", {"src": src, "weights": weights}, engine)
+
+
+def _prelu(_function: str, operands: dict[str, Operand]) -> Plan:
+    x, w = operands["src"], operands["weights"]
+    shape = (1,) * x.ndim if w.size == 1 else w.shape
+    slopes = Operand(shape, np.dtype(np.float32)).desc  # the type of post-op operands
+    op = EltwiseForward("forward_inference", "linear", src=x.desc, dst=x.desc, alpha=1.0)
+    names = {"weights": "post_op_0_weights"}
+    return Plan(op, x.shape, (PostOp.prelu(slopes),), names)
 
 
 def relu(src: Values, *, alpha: float = 0.0, engine: EngineLike = None) -> Array:

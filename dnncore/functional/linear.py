@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
-from dnncore.functional.call import (
-    Array,
-    EngineLike,
-    Values,
-    arrays,
-    check_rank,
-    descs,
-    result_desc,
-    run,
-)
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values, check_rank, descs, result_desc
 from dnncore.ops import InnerProductForward
 
 __all__ = ["linear"]
@@ -38,10 +30,14 @@ def linear(
     >>> linear([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10], activation="relu").tolist()
     [[1.0, 0.0]]
     """
-    tensors = arrays("linear", src=src, weights=weights, bias=bias)
-    x, w = tensors["src"], tensors["weights"]
-    check_rank("linear", "src", x, "(N, IC, [[[D,] H,] W])", 2, 3, 4, 5)
-    check_rank("linear", "weights", w, f"(OC, {', '.join(map(str, x.shape[1:]))})", x.ndim)
+    values = {"src": src, "weights": weights, "bias": bias}
+    return call(_linear, "linear", values, engine, activation)
+
+
+def _linear(function: str, operands: dict[str, Operand], activation: Activation) -> Plan:
+    x, w = operands["src"], operands["weights"]
+    check_rank(function, "src", x, "(N, IC, [[[D,] H,] W])", 2, 3, 4, 5)
+    check_rank(function, "weights", w, f"(OC, {', '.join(map(str, x.shape[1:]))})", x.ndim)
     dst = result_desc((x.shape[0], w.shape[0]), x)
-    op = InnerProductForward("forward_inference", dst=dst, **descs(tensors))
-    return run(op, tensors, engine, post_ops("linear", activation))
+    op = InnerProductForward("forward_inference", dst=dst, **descs(operands))
+    return Plan(op, post_ops=post_ops(function, activation))

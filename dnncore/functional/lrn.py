@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values
 from dnncore.ops import LRNForward
 
 __all__ = ["lrn"]
@@ -28,8 +29,19 @@ def lrn(
     >>> lrn([[[2], [1], [0]]], local_size=3, alpha=3, beta=-1).tolist()
     [[[12.0], [6.0], [0.0]]]
     """
-    tensors = arrays("lrn", src=src)
-    x = desc(tensors["src"])
+    return call(_lrn, "lrn", {"src": src}, engine, algorithm, local_size, alpha, beta, k)
+
+
+def _lrn(
+    _function: str,
+    operands: dict[str, Operand],
+    algorithm: str,
+    local_size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+) -> Plan:
+    x = operands["src"].desc
     op = LRNForward(
         "forward_inference",
         algorithm,
@@ -40,4 +52,4 @@ def lrn(
         beta=beta,
         k=k,
     )
-    return run(op, tensors, engine)
+    return Plan(op)

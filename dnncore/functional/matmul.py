@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
-from dnncore.functional.call import Array, EngineLike, Values, arrays, descs, result_desc, run
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values, descs, result_desc
 from dnncore.ops import MatMul
 
 __all__ = ["matmul"]
@@ -29,13 +30,17 @@ def matmul(
     >>> matmul(np.ones((5, 2, 3), np.float32), np.ones((3, 4), np.float32), [0, 1, 2, 3])[4, 1]
     array([3., 4., 5., 6.], dtype=float32)
     """
-    tensors = arrays("matmul", src=src, weights=weights, bias=bias)
-    matrices = (tensors["src"], tensors["weights"])
+    values = {"src": src, "weights": weights, "bias": bias}
+    return call(_matmul, "matmul", values, engine, activation)
+
+
+def _matmul(function: str, operands: dict[str, Operand], activation: Activation) -> Plan:
+    matrices = (operands["src"], operands["weights"])
     if min(a.ndim for a in matrices) >= 2:  # the operation refuses vectors
         rank = max(a.ndim for a in matrices)
-        tensors = {k: a.reshape((1,) * (rank - a.ndim) + a.shape) for k, a in tensors.items()}
-    a, b = tensors["src"], tensors["weights"]
+        operands = {name: a.with_rank(rank) for name, a in operands.items()}
+    a, b = operands["src"], operands["weights"]
     batch = (n if m == 1 else m for m, n in zip(a.shape[:-2], b.shape[:-2], strict=False))
     dst = result_desc((*batch, *a.shape[-2:-1], *b.shape[-1:]), a)
-    op = MatMul(dst=dst, **descs(tensors))
-    return run(op, tensors, engine, post_ops("matmul", activation))
+    op = MatMul(dst=dst, **descs(operands))
+    return Plan(op, post_ops=post_ops(function, activation))

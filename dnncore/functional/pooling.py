@@ -17,16 +17,8 @@ kernel, strides and dilations are an integer for all spatial dims or a tuple wit
 
 from __future__ import annotations
 
-from dnncore.functional.call import (
-    Array,
-    EngineLike,
-    Values,
-    arrays,
-    check_rank,
-    desc,
-    result_desc,
-    run,
-)
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values, check_rank, result_desc
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import PoolingForward
 from dnncore.ops.window import entries
@@ -35,29 +27,24 @@ __all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d",
 
 
 def _pool(
-    name: str,
-    spatial: int,
+    function: str,
+    operands: dict[str, Operand],
     algorithm: str,
-    src: Values,
     kernel: Sizes,
     strides: Sizes | None,
     padding: Padding,
     dilations: Sizes,
-    engine: EngineLike,
-) -> Array:
-    function = f"{name}{spatial}d"
-    tensors = arrays(function, src=src)
-    x = tensors["src"]
+) -> Plan:
+    spatial = int(function[len("max_pool")])
+    x = operands["src"]
     check_rank(function, "src", x, f"(N, C, {IMAGE[spatial]})", spatial + 2)
     cells = entries(function, "kernel", kernel, spatial)
     # The operation refuses a kernel below 1.
     steps = tuple(max(1, k) for k in cells) if strides is None else strides
     fields, output = window(function, x.shape[2:], cells, steps, padding, dilations)
     dst = result_desc((*x.shape[:2], *output), x)
-    op = PoolingForward(
-        "forward_inference", algorithm, src=desc(x), dst=dst, kernel=cells, **fields
-    )
-    return run(op, tensors, engine)
+    op = PoolingForward("forward_inference", algorithm, src=x.desc, dst=dst, kernel=cells, **fields)
+    return Plan(op)
 
 
 def max_pool1d(
@@ -76,7 +63,8 @@ def max_pool1d(
     >>> max_pool1d([[[1, 5, 2, 3]]], 2).tolist()
     [[[5.0, 3.0]]]
     """
-    return _pool("max_pool", 1, "max", src, kernel, strides, padding, dilations, engine)
+    options = ("max", kernel, strides, padding, dilations)
+    return call(_pool, "max_pool1d", {"src": src}, engine, *options)
 
 
 def max_pool2d(
@@ -93,7 +81,8 @@ def max_pool2d(
     >>> max_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
     [[[[5.0, 7.0], [13.0, 15.0]]]]
     """
-    return _pool("max_pool", 2, "max", src, kernel, strides, padding, dilations, engine)
+    options = ("max", kernel, strides, padding, dilations)
+    return call(_pool, "max_pool2d", {"src": src}, engine, *options)
 
 
 def max_pool3d(
@@ -110,7 +99,8 @@ def max_pool3d(
     >>> max_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
     [[[[[7.0]]]]]
     """
-    return _pool("max_pool", 3, "max", src, kernel, strides, padding, dilations, engine)
+    options = ("max", kernel, strides, padding, dilations)
+    return call(_pool, "max_pool3d", {"src": src}, engine, *options)
 
 
 def _average(include_padding: bool) -> str:
@@ -134,9 +124,8 @@ def avg_pool1d(
     >>> avg_pool1d([[[6, 6]]], 3, strides=1, padding=1, include_padding=True).tolist()
     [[[4.0, 4.0]]]
     """
-    return _pool(
-        "avg_pool", 1, _average(include_padding), src, kernel, strides, padding, dilations, engine
-    )
+    options = (_average(include_padding), kernel, strides, padding, dilations)
+    return call(_pool, "avg_pool1d", {"src": src}, engine, *options)
 
 
 def avg_pool2d(
@@ -154,9 +143,8 @@ def avg_pool2d(
     >>> avg_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
     [[[[2.5, 4.5], [10.5, 12.5]]]]
     """
-    return _pool(
-        "avg_pool", 2, _average(include_padding), src, kernel, strides, padding, dilations, engine
-    )
+    options = (_average(include_padding), kernel, strides, padding, dilations)
+    return call(_pool, "avg_pool2d", {"src": src}, engine, *options)
 
 
 def avg_pool3d(
@@ -174,6 +162,5 @@ def avg_pool3d(
     >>> avg_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
     [[[[[3.5]]]]]
     """
-    return _pool(
-        "avg_pool", 3, _average(include_padding), src, kernel, strides, padding, dilations, engine
-    )
+    options = (_average(include_padding), kernel, strides, padding, dilations)
+    return call(_pool, "avg_pool3d", {"src": src}, engine, *options)

@@ -10,22 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from dnncore.algorithms.reduction import check_power
 from dnncore.errors import DescriptorError
-from dnncore.functional.call import (
-    Array,
-    EngineLike,
-    Values,
-    arrays,
-    desc,
-    opened,
-    result_desc,
-    run,
-)
-from dnncore.ops import Reduction
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values, result_desc
+from dnncore.ops import EltwiseForward, Operation, Reduction, Reorder
 
 __all__ = ["Axis", "max", "mean", "min", "norm", "prod", "sum"]
 
@@ -33,25 +24,21 @@ Axis = int | Sequence[int] | None
 
 
 def _reduce(
-    name: str,
-    algorithm: str,
-    src: Values,
-    axis: Axis,
-    keepdims: bool,
-    engine: EngineLike,
-    p: float = 2.0,
-) -> Array:
-    tensors = arrays(name, src=src)
-    x = tensors["src"]
+    name: str, operands: dict[str, Operand], algorithm: str, axis: Axis, keepdims: bool, p: float
+) -> Plan:
+    x = operands["src"]
     axes = _axes(name, axis, x.ndim)
     kept = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
     shape = kept if keepdims else tuple(size for i, size in enumerate(x.shape) if i not in axes)
-    if kept == x.shape:  # only dims of size 1 are reduced
-        opened(engine)
+    op: Operation
+    if kept != x.shape:
+        op = Reduction(algorithm, src=x.desc, dst=result_desc(kept, x), p=p)
+    elif name == "norm":  # only dims of size 1 are reduced
         check_power(name, p)
-        return (np.abs(x) if name == "norm" else x.copy()).reshape(shape)
-    op = Reduction(algorithm, src=desc(x), dst=result_desc(kept, x), p=p)
-    return run(op, tensors, engine).reshape(shape)
+        op = EltwiseForward("forward_inference", "abs", src=x.desc, dst=x.desc)
+    else:
+        op = Reorder(src=x.desc, dst=x.desc)
+    return Plan(op, shape)
 
 
 def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
@@ -73,7 +60,7 @@ def sum(
     >>> sum([[1, 2], [3, 4]], axis=0).tolist()
     [4.0, 6.0]
     """
-    return _reduce("sum", "sum", src, axis, keepdims, engine)
+    return call(_reduce, "sum", {"src": src}, engine, "sum", axis, keepdims, 2.0)
 
 
 def mean(
@@ -84,7 +71,7 @@ def mean(
     >>> mean([[1, 2], [3, 4]], axis=-1, keepdims=True).tolist()
     [[1.5], [3.5]]
     """
-    return _reduce("mean", "mean", src, axis, keepdims, engine)
+    return call(_reduce, "mean", {"src": src}, engine, "mean", axis, keepdims, 2.0)
 
 
 def prod(
@@ -95,7 +82,7 @@ def prod(
     >>> prod([[1, 2], [3, 4]]).item()
     24.0
     """
-    return _reduce("prod", "mul", src, axis, keepdims, engine)
+    return call(_reduce, "prod", {"src": src}, engine, "mul", axis, keepdims, 2.0)
 
 
 def max(
@@ -106,7 +93,7 @@ def max(
     >>> max([[1, 2], [3, 4]], axis=(0, 1)).item()
     4.0
     """
-    return _reduce("max", "max", src, axis, keepdims, engine)
+    return call(_reduce, "max", {"src": src}, engine, "max", axis, keepdims, 2.0)
 
 
 def min(
@@ -117,7 +104,7 @@ def min(
     >>> min([[1, 2], [3, 4]], axis=1).tolist()
     [1.0, 3.0]
     """
-    return _reduce("min", "min", src, axis, keepdims, engine)
+    return call(_reduce, "min", {"src": src}, engine, "min", axis, keepdims, 2.0)
 
 
 def norm(
@@ -133,4 +120,4 @@ def norm(
     >>> norm([3, 4]).item()
     5.0
     """
-    return _reduce("norm", "norm_lp_sum", src, axis, keepdims, engine, p)
+    return call(_reduce, "norm", {"src": src}, engine, "norm_lp_sum", axis, keepdims, p)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import operator
 
 from dnncore.errors import DescriptorError
-from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Array, Operand, Values
 from dnncore.ops import SoftmaxForward
 
 __all__ = ["log_softmax", "softmax"]
 
 
-def _softmax(name: str, algorithm: str, src: Values, axis: int, engine: EngineLike) -> Array:
-    tensors = arrays(name, src=src)
-    x = tensors["src"]
+def _softmax(name: str, operands: dict[str, Operand], algorithm: str, axis: int) -> Plan:
+    x = operands["src"]
     rank = max(1, x.ndim)
     try:
         place = range(rank)[operator.index(axis)]
@@ -21,8 +21,8 @@ def _softmax(name: str, algorithm: str, src: Values, axis: int, engine: EngineLi
         raise DescriptorError(
             f"{name}: axis must be an integer from {-rank} to {rank - 1}; got {axis!r}"
         ) from None
-    op = SoftmaxForward("forward_inference", algorithm, src=desc(x), dst=desc(x), axis=place)
-    return run(op, tensors, engine).reshape(x.shape)
+    op = SoftmaxForward("forward_inference", algorithm, src=x.desc, dst=x.desc, axis=place)
+    return Plan(op, x.shape)
 
 
 def softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
@@ -33,7 +33,7 @@ def softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
     >>> softmax([[1, 1, 1000], [5, 5, -1000]]).tolist()
     [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]
     """
-    return _softmax("softmax", "accurate", src, axis, engine)
+    return call(_softmax, "softmax", {"src": src}, engine, "accurate", axis)
 
 
 def log_softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
@@ -42,4 +42,4 @@ def log_softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Ar
     >>> log_softmax([0, 1000]).tolist()
     [-1000.0, 0.0]
     """
-    return _softmax("log_softmax", "log", src, axis, engine)
+    return call(_softmax, "log_softmax", {"src": src}, engine, "log", axis)

@@ -1,0 +1,152 @@
+"""Inputs of functions: arrays in host memory, and what plans know of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.ma import MaskedArray  # numpy would import it at a call, beside which a process may fork
+
+from dnncore.errors import DescriptorError
+from dnncore.interrupts import pass_on
+from dnncore.ops.operation import HALF_TYPES
+from dnncore.tensors.datatypes import from_numpy_dtype, numpy_dtype
+from dnncore.tensors.memory_desc import MemoryDesc
+from dnncore.tensors.strides import Dims
+
+__all__ = [
+    "Array", "Operand", "Values", "as_array", "check_rank", "descs", "is_untyped", "result_desc",
+    "truth", "typed",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+Values = Any
+"""An array of any library, a number or a nested list."""
+
+_HALVES = tuple(map(numpy_dtype, HALF_TYPES))
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An input of a function: its shape, and the type in which it is used."""
+
+    shape: Dims
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims, 0 for a single number."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def desc(self) -> MemoryDesc:
+        """The row-major descriptor. A single number has dims (1,)."""
+        return MemoryDesc(self.shape or (1,), from_numpy_dtype(self.dtype))
+
+    def reshape(self, *shape: int) -> Operand:
+        """The same elements in another shape."""
+        return Operand(shape, self.dtype)
+
+    def with_rank(self, rank: int) -> Operand:
+        """The same elements with dims of size 1 before them, so that there are `rank` dims."""
+        return self.reshape(*(1,) * (rank - self.ndim), *self.shape)
+
+
+def typed(
+    function: str, shapes: Mapping[str, Dims], types: Mapping[str, np.dtype[Any] | None]
+) -> dict[str, Operand]:
+    """Return the operands of a function by name.
+
+    types: None for Python's numbers, which are rounded to the type of the others.
+
+    All operands get one type: float16 or bfloat16 if one of them has this type and the others fit
+    into it, else float32. A bias is never rounded. A condition keeps its type. Raises
+    `DescriptorError` for a type whose values float32 does not hold exactly.
+    """
+    for name, kind in types.items():
+        _check_type(function, name, kind)
+    numbers = {name: kind for name, kind in types.items() if name != "condition"}
+    own = _common_type([kind for name, kind in numbers.items() if name != "bias" and kind])
+    used = dict.fromkeys(types, own) | {
+        name: types[name] for name in ("condition",) if name in types
+    }
+    if "bias" in types and types["bias"] != own:
+        used["bias"] = np.dtype(np.float32)
+    return {name: Operand(shape, used[name]) for name, shape in shapes.items()}
+
+
+def _check_type(function: str, name: str, kind: np.dtype[Any] | None) -> None:
+    if name == "condition":
+        if not any(np.can_cast(kind, wide, "safe") for wide in (np.float64, np.longdouble)):
+            raise DescriptorError(
+                f"{function}: {name} must be booleans or real numbers; got {kind}"
+            )
+    elif kind is not None and not np.can_cast(kind, np.float32, "safe"):
+        raise DescriptorError(
+            f"{function}: {name} must be of a type whose values float32 holds exactly, since"
+            f" the computation uses float32; got {kind}; convert it with astype(numpy.float32)"
+        )
+
+
+def _common_type(dtypes: Sequence[Any]) -> Any:
+    """The half type of one of them if all others fit into it, else float32."""
+    halves = [dtype for dtype in dtypes if dtype in _HALVES]
+    fit = halves and all(np.can_cast(dtype, halves[0], "safe") for dtype in dtypes)
+    return halves[0] if fit else np.dtype(np.float32)
+
+
+def is_untyped(values: Values) -> bool:
+    """Whether these are numbers of Python, which have no numpy type."""
+    return isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic)
+
+
+def as_array(what: str, values: Values, own: Any = np.float32) -> Array:
+    """The values as an array, without a copy if possible. Python's numbers get the type `own`."""
+    try:
+        if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
+            return np.from_dlpack(values)
+        if isinstance(values, MaskedArray):
+            raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
+        array = np.asarray(values)
+        if array.dtype == object:
+            raise TypeError("these are objects of Python, not numbers")
+        if is_untyped(values):
+            if array.dtype.kind in "USMmc":
+                raise TypeError(f"these are of type {array.dtype}, not real numbers")
+            return array.astype(own)
+    except Exception as error:  # arrays of other libraries may raise any exception
+        pass_on(error)
+        raise DescriptorError(
+            f"{what} must be an array in host memory or nested lists of numbers;"
+            f" got {type(values).__name__}: {error}"
+        ) from error
+    return array
+
+
+def truth(array: Array) -> Array:
+    """1 where a number is not 0, as int8."""
+    return np.asarray(array != 0).astype(np.int8)
+
+
+def check_rank(function: str, name: str, operand: Operand, shape: str, *ranks: int) -> None:
+    """Raise `DescriptorError` unless the operand has one of these ranks; `shape` describes them."""
+    if operand.ndim not in ranks:
+        raise DescriptorError(f"{function}: {name} must be {shape}; got {operand.shape}")
+
+
+def result_desc(dims: Sequence[int], like: Operand) -> MemoryDesc:
+    """The row-major descriptor of a result with the type of an operand."""
+    return Operand(tuple(dims), like.dtype).desc
+
+
+def descs(operands: Mapping[str, Operand]) -> dict[str, Any]:
+    """The descriptor of each operand."""
+    return {name: operand.desc for name, operand in operands.items()}
