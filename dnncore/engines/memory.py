@@ -118,7 +118,8 @@ class Memory:
     @property
     def address(self) -> int:
         """The address of the buffer's first byte; host engines only."""
-        return self.span[0]
+        span = self._span
+        return self.span[0] if span is None else span[0]
 
     @property
     def span(self) -> tuple[int, int]:

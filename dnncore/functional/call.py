@@ -40,6 +40,7 @@ EngineLike = Engine | str | None
 
 ALIGNMENT = 128  # bytes, of results: two cache lines
 CAPACITY = 512  # signatures
+NAMES = 64  # of engines
 
 
 @dataclass(frozen=True)
@@ -100,21 +101,40 @@ def call(
     for name, value in values.items():
         if type(value) is np.ndarray:
             arrays.append(value)
-            signature += (name, value.shape, value.dtype)
+            signature += (value.shape, value.dtype)
         elif value is not None or name != "bias":
             own = np.float64 if name == "condition" else np.float32
             array = as_array(f"{function}: {name}", value, own)
             arrays.append(array)
             has_type = name == "condition" or not is_untyped(value)
-            signature += (name, array.shape, array.dtype if has_type else None)
-    engine = engine if isinstance(engine, Engine) else open_engine(engine)
-    prepare = functools.partial(_prepared, planner, function, signature, engine, options)
+            signature += (array.shape, array.dtype if has_type else None)
+    engine = _opened(engine)
     exact = _exact(options)
     if exact is None:
-        return prepare()(arrays)
+        return _made(planner, function, values, signature, engine, options)(arrays)
     circumstances = (registry.generation, get_num_threads(), _variables())
     key = (planner, function, engine, exact, circumstances, *signature)
-    return calls.get(key, prepare)(arrays)
+    make = functools.partial(_made, planner, function, values, signature, engine, options)
+    return calls.get(key, make)(arrays)
+
+
+def _opened(engine: EngineLike) -> Engine:
+    """The engine, opened if given by name. Raises the errors of `dnncore.engine`."""
+    if isinstance(engine, Engine):
+        return engine
+    if engine is not None and type(engine) is not str:
+        return open_engine(engine)
+    key = (engine, _default(), registry.generation)
+    found = _engines.get(key)
+    if found is None or found.is_lost:
+        if len(_engines) >= NAMES:
+            _engines.clear()
+        found = _engines[key] = open_engine(engine)
+    return found
+
+
+_default = values_of("DNNCORE_ENGINE")
+_engines: dict[object, Engine] = {}  # by name; `dnncore.engine` takes 2 us
 
 
 def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -122,25 +142,20 @@ def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
     None for objects that may change or that hashes do not tell apart.
     """
+    kinds = tuple(map(type, options))
+    if _IMMUTABLE.issuperset(kinds):
+        return kinds, options
     key: list[Any] = []
-    for option in options:
-        kind = type(option)
-        if kind is tuple:
-            inner = _exact(option)
-            if inner is None:
-                return None
-            key.append(inner)
-        elif kind is float:
-            key.append(option.hex())
-        elif kind in _IMMUTABLE:
-            key.append(option)
-        else:
+    for kind, option in zip(kinds, options, strict=True):
+        part = _exact(option) if kind is tuple else option.hex() if kind is float else option
+        if part is None and kind is tuple or kind not in _EXACT:
             return None
-        key.append(kind)
-    return tuple(key)
+        key.append(part)
+    return kinds, tuple(key)
 
 
 _IMMUTABLE = frozenset((int, str, bool, type(None), PostOp))
+_EXACT = _IMMUTABLE | {float, tuple}
 
 
 class _Call:
@@ -216,16 +231,17 @@ calls: MemoryCache[_Call] = MemoryCache(CAPACITY)
 """Compiled calls by signature, the least recently used of which are dropped."""
 
 
-def _prepared(
+def _made(
     planner: Planner,
     function: str,
+    values: Mapping[str, Values],
     signature: Sequence[Any],
     engine: Engine,
     options: tuple[Any, ...],
 ) -> _Call:
-    names = signature[::3]
-    shapes = dict(zip(names, signature[1::3], strict=True))
-    types = dict(zip(names, signature[2::3], strict=True))
+    names = [name for name, value in values.items() if value is not None or name != "bias"]
+    shapes = dict(zip(names, signature[::2], strict=True))
+    types = dict(zip(names, signature[1::2], strict=True))
     plan = planner(function, typed(function, shapes, types), *options)
     return _Call(engine, plan, names)
 
