@@ -82,6 +82,7 @@ import pluggy
 
 from dnncore.attributes import Attributes, PostOp
 from dnncore.cache import count as cache_count
+from dnncore.engines.array_kinds import ArrayKind, DeviceArrays, HostArrays
 from dnncore.engines.device import Device
 from dnncore.engines.engine import Buffer, Engine, HostEngine, check_size
 from dnncore.engines.measured import figures as measured_figures
@@ -141,6 +142,8 @@ class Backend:
         backend without the user's request.
     engines: engine kind -> "module:EngineClass".
     implementations: (engine kind, operation class) -> "module:TABLE".
+    array_kinds: the class of another library's arrays, "module:Class", which is not imported ->
+        "module:OBJECT" of an `ArrayKind`, so that one-line functions take and return such arrays.
     """
 
     name: str
@@ -148,6 +151,7 @@ class Backend:
     role: str | None = None
     engines: Mapping[str, str] = field(default_factory=dict)
     implementations: Mapping[tuple[str, type[Operation]], str] = field(default_factory=dict)
+    array_kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -342,6 +346,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "API_VERSION",
     "COMPLETED",
     "Accepted",
+    "ArrayKind",
     "Attributes",
     "Backend",
     "Buffer",
@@ -349,6 +354,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Convolution",
     "DescriptorError",
     "Device",
+    "DeviceArrays",
     "DiskStore",
     "DnnError",
     "Dropout",
@@ -358,6 +364,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Event",
     "Executable",
     "ExecutionError",
+    "HostArrays",
     "HostEngine",
     "HostFunction",
     "HostStream",

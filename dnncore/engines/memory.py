@@ -104,15 +104,20 @@ class Memory:
         return memory
 
     @classmethod
-    def over(cls, desc: MemoryDesc, engine: Engine, buffer: Buffer, span: tuple[int, int]) -> Self:
-        """Make a memory over a host buffer that is known to fit, at these addresses."""
+    def over(
+        cls, desc: MemoryDesc, engine: Engine, buffer: Buffer, nbytes: int, start: int | None = None
+    ) -> Self:
+        """Make a memory over a buffer that is known to fit.
+
+        nbytes: those of the descriptor. start: the address of a host buffer.
+        """
         memory = object.__new__(cls)
         memory.engine = engine
         memory.desc = desc
         memory.buffer = buffer
         memory.owner = None
-        memory.nbytes = span[1] - span[0]
-        memory._span = span
+        memory.nbytes = nbytes
+        memory._span = None if start is None else (start, start + nbytes)
         return memory
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values, descs, result_desc, truth
+from dnncore.functional.operands import Array, Operand, Result, Values, descs, result_desc, truth
 from dnncore.ops import Binary
 
 __all__ = [
@@ -52,7 +52,7 @@ def _broadcast(name: str, operands: dict[str, Operand]) -> tuple[int, ...]:
         ) from None
 
 
-def add(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def add(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = src0 + src1.
 
     >>> add([[1], [2]], [10, 20]).tolist()
@@ -61,7 +61,7 @@ def add(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "add", {"src0": src0, "src1": src1}, engine, "add")
 
 
-def sub(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def sub(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = src0 - src1.
 
     >>> sub([3, 2], 1).tolist()
@@ -70,7 +70,7 @@ def sub(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "sub", {"src0": src0, "src1": src1}, engine, "sub")
 
 
-def mul(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def mul(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = src0 * src1.
 
     >>> mul([3, 2], [2, 5]).tolist()
@@ -79,7 +79,7 @@ def mul(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "mul", {"src0": src0, "src1": src1}, engine, "mul")
 
 
-def div(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def div(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = src0 / src1.
 
     >>> div([3, 2], 4).tolist()
@@ -88,7 +88,7 @@ def div(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "div", {"src0": src0, "src1": src1}, engine, "div")
 
 
-def maximum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def maximum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = the larger of src0 and src1, oneDNN's binary max; NaN in either gives NaN.
 
     >>> maximum([3, 2], [1, 5]).tolist()
@@ -97,7 +97,7 @@ def maximum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "maximum", {"src0": src0, "src1": src1}, engine, "max")
 
 
-def minimum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def minimum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = the smaller of src0 and src1, oneDNN's binary min; NaN in either gives NaN.
 
     >>> minimum([3, 2], [1, 5]).tolist()
@@ -106,7 +106,7 @@ def minimum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "minimum", {"src0": src0, "src1": src1}, engine, "min")
 
 
-def ge(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def ge(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = 1 where src0 >= src1, else 0.
 
     >>> ge([1, 2, 3], 2).tolist()
@@ -115,7 +115,7 @@ def ge(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "ge", {"src0": src0, "src1": src1}, engine, "ge")
 
 
-def gt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def gt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = 1 where src0 > src1, else 0.
 
     >>> gt([1, 2, 3], 2).tolist()
@@ -124,7 +124,7 @@ def gt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "gt", {"src0": src0, "src1": src1}, engine, "gt")
 
 
-def le(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def le(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = 1 where src0 <= src1, else 0.
 
     >>> le([1, 2, 3], 2).tolist()
@@ -133,7 +133,7 @@ def le(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "le", {"src0": src0, "src1": src1}, engine, "le")
 
 
-def lt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def lt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = 1 where src0 < src1, else 0.
 
     >>> lt([1, 2, 3], 2).tolist()
@@ -142,7 +142,7 @@ def lt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "lt", {"src0": src0, "src1": src1}, engine, "lt")
 
 
-def eq(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def eq(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = 1 where src0 equals src1, else 0.
 
     >>> eq([1, 2, 3], 2).tolist()
@@ -151,7 +151,7 @@ def eq(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "eq", {"src0": src0, "src1": src1}, engine, "eq")
 
 
-def ne(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def ne(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = 1 where src0 does not equal src1, else 0.
 
     >>> ne([1, 2, 3], 2).tolist()
@@ -160,7 +160,7 @@ def ne(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return call(_binary, "ne", {"src0": src0, "src1": src1}, engine, "ne")
 
 
-def where(condition: Values, src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def where(condition: Values, src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
     """dst = src0 where the condition is not 0, else src1: oneDNN's binary select.
 
     condition: booleans or numbers of any type, broadcast with src0 and src1.

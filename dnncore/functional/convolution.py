@@ -25,7 +25,7 @@ import operator
 from dnncore.errors import DescriptorError
 from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values, check_rank, descs, result_desc
+from dnncore.functional.operands import Operand, Result, Values, check_rank, descs, result_desc
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import ConvolutionForward
 
@@ -102,7 +102,7 @@ def conv1d(
     groups: int | None = None,
     activation: Activation = None,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """dst[n, o, x] = bias[o] + sum over i, s of src[n, i, x*SW - P + s*(D+1)] * weights[o, i, s].
 
     src (N, IC, W), weights (OC, IC, KW), dst (N, OC, OW) with
@@ -129,7 +129,7 @@ def conv2d(
     groups: int | None = None,
     activation: Activation = None,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """dst[n, o, y, x] = bias[o] + sum over i, r, s of src[n, i, y', x'] * weights[o, i, r, s].
 
     y' = y*SH - PT + r*(DH+1) and x' = x*SW - PL + s*(DW+1). src is 0 outside of its dims.
@@ -161,7 +161,7 @@ def conv3d(
     groups: int | None = None,
     activation: Activation = None,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """`conv2d` with one more spatial dim.
 
     src (N, IC, D, H, W), weights (OC, IC, KD, KH, KW), dst (N, OC, OD, OH, OW). A dense kernel has

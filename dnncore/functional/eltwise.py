@@ -10,7 +10,7 @@ import numpy as np
 
 from dnncore.attributes import PostOp
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values
+from dnncore.functional.operands import Operand, Result, Values
 from dnncore.ops import EltwiseForward
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 
 def _eltwise(
     algorithm: str, src: Values, engine: EngineLike, alpha: float = 0.0, beta: float = 0.0
-) -> Array:
+) -> Result:
     return call(_plan, algorithm, {"src": src}, engine, alpha, beta)
 
 
@@ -51,7 +51,7 @@ def _plan(algorithm: str, operands: dict[str, Operand], alpha: float, beta: floa
     return Plan(op, x.shape)
 
 
-def abs(src: Values, *, engine: EngineLike = None) -> Array:
+def abs(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = |src|.
 
     >>> abs([-1.5, 0, 2]).tolist()
@@ -60,7 +60,7 @@ def abs(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("abs", src, engine)
 
 
-def clip(src: Values, alpha: float, beta: float, *, engine: EngineLike = None) -> Array:
+def clip(src: Values, alpha: float, beta: float, *, engine: EngineLike = None) -> Result:
     """dst = min(max(src, alpha), beta); beta must not be below alpha.
 
     >>> clip([-1, 3, 9], 0, 6).tolist()
@@ -69,7 +69,7 @@ def clip(src: Values, alpha: float, beta: float, *, engine: EngineLike = None) -
     return _eltwise("clip", src, engine, alpha, beta)
 
 
-def elu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+def elu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Result:
     """dst = src where src > 0, else alpha * (exp(src) - 1).
 
     >>> print(elu([-1, 0, 2]).round(3))
@@ -78,7 +78,7 @@ def elu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
     return _eltwise("elu", src, engine, alpha)
 
 
-def exp(src: Values, *, engine: EngineLike = None) -> Array:
+def exp(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = e**src.
 
     >>> print(exp([0, 1]).round(3))
@@ -87,7 +87,7 @@ def exp(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("exp", src, engine)
 
 
-def gelu_erf(src: Values, *, engine: EngineLike = None) -> Array:
+def gelu_erf(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = src / 2 * (1 + erf(src / sqrt(2))), the Gaussian error linear unit.
 
     >>> print(gelu_erf([-1, 0, 1]).round(3))
@@ -96,7 +96,7 @@ def gelu_erf(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("gelu_erf", src, engine)
 
 
-def gelu_tanh(src: Values, *, engine: EngineLike = None) -> Array:
+def gelu_tanh(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = src / 2 * (1 + tanh(sqrt(2 / pi) * (src + 0.044715 * src**3))); see `gelu_erf`.
 
     >>> print(gelu_tanh([-1, 0, 1]).round(3))
@@ -107,7 +107,7 @@ def gelu_tanh(src: Values, *, engine: EngineLike = None) -> Array:
 
 def hardsigmoid(
     src: Values, *, alpha: float = 1 / 6, beta: float = 0.5, engine: EngineLike = None
-) -> Array:
+) -> Result:
     """dst = max(0, min(1, alpha * src + beta)).
 
     >>> hardsigmoid([-4, 0, 4]).tolist()
@@ -118,7 +118,7 @@ def hardsigmoid(
 
 def hardswish(
     src: Values, *, alpha: float = 1 / 6, beta: float = 0.5, engine: EngineLike = None
-) -> Array:
+) -> Result:
     """dst = src * max(0, min(1, alpha * src + beta)).
 
     >>> hardswish([-4, 0, 4]).tolist()
@@ -127,7 +127,7 @@ def hardswish(
     return _eltwise("hardswish", src, engine, alpha, beta)
 
 
-def log(src: Values, *, engine: EngineLike = None) -> Array:
+def log(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = ln src, the natural logarithm.
 
     >>> print(log([1, 10]).round(3))
@@ -136,7 +136,7 @@ def log(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("log", src, engine)
 
 
-def logistic(src: Values, *, engine: EngineLike = None) -> Array:
+def logistic(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = 1 / (1 + exp(-src)), the sigmoid.
 
     >>> print(logistic([-1, 0, 1]).round(3))
@@ -145,7 +145,7 @@ def logistic(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("logistic", src, engine)
 
 
-def mish(src: Values, *, engine: EngineLike = None) -> Array:
+def mish(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = src * tanh(log(1 + exp(src))).
 
     >>> print(mish([-1, 0, 1]).round(3))
@@ -154,7 +154,7 @@ def mish(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("mish", src, engine)
 
 
-def pow(src: Values, beta: float, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+def pow(src: Values, beta: float, *, alpha: float = 1.0, engine: EngineLike = None) -> Result:
     """dst = alpha * src**beta.
 
     >>> pow([1, 2, 3], 2).tolist()
@@ -163,7 +163,7 @@ def pow(src: Values, beta: float, *, alpha: float = 1.0, engine: EngineLike = No
     return _eltwise("pow", src, engine, alpha, beta)
 
 
-def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Array:
+def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Result:
     """dst = src where src > 0, else weights * src: `PostOp.prelu`.
 
     weights: one number, or an array of src's rank whose dims are 1 or src's. For one slope per
@@ -185,7 +185,7 @@ def _prelu(_function: str, operands: dict[str, Operand]) -> Plan:
     return Plan(op, x.shape, (PostOp.prelu(slopes),), names)
 
 
-def relu(src: Values, *, alpha: float = 0.0, engine: EngineLike = None) -> Array:
+def relu(src: Values, *, alpha: float = 0.0, engine: EngineLike = None) -> Result:
     """dst = src where src > 0, else alpha * src; the leaky relu if alpha > 0.
 
     >>> relu([-2, 0, 3], alpha=0.5).tolist()
@@ -194,7 +194,7 @@ def relu(src: Values, *, alpha: float = 0.0, engine: EngineLike = None) -> Array
     return _eltwise("relu", src, engine, alpha)
 
 
-def round(src: Values, *, engine: EngineLike = None) -> Array:
+def round(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = src rounded to the nearest whole number, ties to even.
 
     >>> round([0.5, 1.5, 2.6]).tolist()
@@ -203,7 +203,7 @@ def round(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("round", src, engine)
 
 
-def soft_relu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+def soft_relu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Result:
     """dst = log(1 + exp(alpha * src)) / alpha, the softplus; alpha must not be 0.
 
     >>> print(soft_relu([-1, 0, 1]).round(3))
@@ -212,7 +212,7 @@ def soft_relu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> 
     return _eltwise("soft_relu", src, engine, alpha)
 
 
-def sqrt(src: Values, *, engine: EngineLike = None) -> Array:
+def sqrt(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = the square root of src.
 
     >>> sqrt([4, 9]).tolist()
@@ -221,7 +221,7 @@ def sqrt(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("sqrt", src, engine)
 
 
-def square(src: Values, *, engine: EngineLike = None) -> Array:
+def square(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = src * src.
 
     >>> square([-2, 3]).tolist()
@@ -230,7 +230,7 @@ def square(src: Values, *, engine: EngineLike = None) -> Array:
     return _eltwise("square", src, engine)
 
 
-def swish(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+def swish(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Result:
     """dst = src / (1 + exp(-alpha * src)), the SiLU if alpha is 1.
 
     >>> print(swish([-1, 0, 1]).round(3))
@@ -239,7 +239,7 @@ def swish(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Arra
     return _eltwise("swish", src, engine, alpha)
 
 
-def tanh(src: Values, *, engine: EngineLike = None) -> Array:
+def tanh(src: Values, *, engine: EngineLike = None) -> Result:
     """dst = the hyperbolic tangent of src.
 
     >>> print(tanh([-1, 0, 1]).round(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values, check_rank, descs, result_desc
+from dnncore.functional.operands import Operand, Result, Values, check_rank, descs, result_desc
 from dnncore.ops import InnerProductForward
 
 __all__ = ["linear"]
@@ -17,7 +17,7 @@ def linear(
     *,
     activation: Activation = None,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """dst[n, o] = bias[o] + sum over i of src[n, i] * weights[o, i].
 
     src (N, IC), weights (OC, IC), bias (OC), dst (N, OC). src may have up to 3 spatial dims after

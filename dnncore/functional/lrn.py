@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values
+from dnncore.functional.operands import Operand, Result, Values
 from dnncore.ops import LRNForward
 
 __all__ = ["lrn"]
@@ -18,7 +18,7 @@ def lrn(
     beta: float = 0.75,
     k: float = 1.0,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """dst = src * (k + alpha / n * sum over the window of src**2) ** -beta.
 
     src and dst are (N, C, [[[D,] H,] W]). The window has (local_size - 1) // 2 elements on each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values, descs, result_desc
+from dnncore.functional.operands import Operand, Result, Values, descs, result_desc
 from dnncore.ops import MatMul
 
 __all__ = ["matmul"]
@@ -17,7 +17,7 @@ def matmul(
     *,
     activation: Activation = None,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """dst[..., m, n] = bias[..., m, n] + sum over k of src[..., m, k] * weights[..., k, n].
 
     src (..., M, K), weights (..., K, N), dst (..., M, N). As in numpy, batch dims of size 1 are

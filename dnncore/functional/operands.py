@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.ma import MaskedArray  # numpy would import it at a call, beside which a process may fork
 
 from dnncore.errors import DescriptorError
-from dnncore.interrupts import pass_on
-from dnncore.ops.operation import HALF_TYPES
+from dnncore.ops.types import HALF_TYPES
 from dnncore.tensors.datatypes import from_numpy_dtype, numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.tensors.strides import Dims
 
 __all__ = [
-    "Array", "Operand", "Values", "as_array", "check_rank", "descs", "is_untyped", "result_desc",
-    "truth", "typed",
+    "Array", "Operand", "Result", "Values", "check_rank", "descs", "result_desc", "truth", "typed",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 Values = Any
 """An array of any library, a number or a nested list."""
+Result = Any
+"""A new array of the inputs' kind."""
 
 _HALVES = tuple(map(numpy_dtype, HALF_TYPES))
 
@@ -83,7 +82,7 @@ def typed(
     return {name: Operand(shape, used[name]) for name, shape in shapes.items()}
 
 
-def _check_type(function: str, name: str, kind: np.dtype[Any] | None) -> None:
+def _check_type(function: str, name: str, kind: Any) -> None:
     if name == "condition":
         if not any(np.can_cast(kind, wide, "safe") for wide in (np.float64, np.longdouble)):
             raise DescriptorError(
@@ -101,34 +100,6 @@ def _common_type(dtypes: Sequence[Any]) -> Any:
     halves = [dtype for dtype in dtypes if dtype in _HALVES]
     fit = halves and all(np.can_cast(dtype, halves[0], "safe") for dtype in dtypes)
     return halves[0] if fit else np.dtype(np.float32)
-
-
-def is_untyped(values: Values) -> bool:
-    """Whether these are numbers of Python, which have no numpy type."""
-    return isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic)
-
-
-def as_array(what: str, values: Values, own: Any = np.float32) -> Array:
-    """The values as an array, without a copy if possible. Python's numbers get the type `own`."""
-    try:
-        if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
-            return np.from_dlpack(values)
-        if isinstance(values, MaskedArray):
-            raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
-        array = np.asarray(values)
-        if array.dtype == object:
-            raise TypeError("these are objects of Python, not numbers")
-        if is_untyped(values):
-            if array.dtype.kind in "USMmc":
-                raise TypeError(f"these are of type {array.dtype}, not real numbers")
-            return array.astype(own)
-    except Exception as error:  # arrays of other libraries may raise any exception
-        pass_on(error)
-        raise DescriptorError(
-            f"{what} must be an array in host memory or nested lists of numbers;"
-            f" got {type(values).__name__}: {error}"
-        ) from error
-    return array
 
 
 def truth(array: Array) -> Array:

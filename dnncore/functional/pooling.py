@@ -18,7 +18,7 @@ kernel, strides and dilations are an integer for all spatial dims or a tuple wit
 from __future__ import annotations
 
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values, check_rank, result_desc
+from dnncore.functional.operands import Operand, Result, Values, check_rank, result_desc
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import PoolingForward
 from dnncore.ops.window import entries
@@ -55,7 +55,7 @@ def max_pool1d(
     padding: Padding = 0,
     dilations: Sizes = 0,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """dst[n, c, x] = max over s of src[n, c, x*SW - P + s*(D+1)], over the cells inside src.
 
     src (N, C, W), dst (N, C, OW) with OW = (W - 1 - (KW - 1) * (D + 1) + padding) // SW + 1.
@@ -75,7 +75,7 @@ def max_pool2d(
     padding: Padding = 0,
     dilations: Sizes = 0,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """The largest cell of each window: src (N, C, H, W), dst (N, C, OH, OW).
 
     >>> max_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
@@ -93,7 +93,7 @@ def max_pool3d(
     padding: Padding = 0,
     dilations: Sizes = 0,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """The largest cell of each window: src (N, C, D, H, W), dst (N, C, OD, OH, OW).
 
     >>> max_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
@@ -116,7 +116,7 @@ def avg_pool1d(
     dilations: Sizes = 0,
     include_padding: bool = False,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """The average of each window: src (N, C, W), dst (N, C, OW), sizes as in `max_pool1d`.
 
     >>> avg_pool1d([[[1, 5, 2, 3]]], 2).tolist()
@@ -137,7 +137,7 @@ def avg_pool2d(
     dilations: Sizes = 0,
     include_padding: bool = False,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """The average of each window: src (N, C, H, W), dst (N, C, OH, OW).
 
     >>> avg_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
@@ -156,7 +156,7 @@ def avg_pool3d(
     dilations: Sizes = 0,
     include_padding: bool = False,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """The average of each window: src (N, C, D, H, W), dst (N, C, OD, OH, OW).
 
     >>> avg_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()

@@ -15,7 +15,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from dnncore.algorithms.reduction import check_power
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values, result_desc
+from dnncore.functional.operands import Operand, Result, Values, result_desc
 from dnncore.ops import EltwiseForward, Operation, Reduction, Reorder
 
 __all__ = ["Axis", "max", "mean", "min", "norm", "prod", "sum"]
@@ -54,7 +54,7 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
 
 def sum(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
-) -> Array:
+) -> Result:
     """dst = the sum of the elements.
 
     >>> sum([[1, 2], [3, 4]], axis=0).tolist()
@@ -65,7 +65,7 @@ def sum(
 
 def mean(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
-) -> Array:
+) -> Result:
     """dst = the sum of the elements, divided by their number.
 
     >>> mean([[1, 2], [3, 4]], axis=-1, keepdims=True).tolist()
@@ -76,7 +76,7 @@ def mean(
 
 def prod(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
-) -> Array:
+) -> Result:
     """dst = the product of the elements, oneDNN's reduction mul.
 
     >>> prod([[1, 2], [3, 4]]).item()
@@ -87,7 +87,7 @@ def prod(
 
 def max(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
-) -> Array:
+) -> Result:
     """dst = the largest element. `maximum` compares two arrays.
 
     >>> max([[1, 2], [3, 4]], axis=(0, 1)).item()
@@ -98,7 +98,7 @@ def max(
 
 def min(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
-) -> Array:
+) -> Result:
     """dst = the smallest element. `minimum` compares two arrays.
 
     >>> min([[1, 2], [3, 4]], axis=1).tolist()
@@ -114,7 +114,7 @@ def norm(
     p: float = 2.0,
     keepdims: bool = False,
     engine: EngineLike = None,
-) -> Array:
+) -> Result:
     """dst = (sum of |src|**p) ** (1 / p), oneDNN's reduction norm_lp_sum; p must be at least 1.
 
     >>> norm([3, 4]).item()

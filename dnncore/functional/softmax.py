@@ -6,7 +6,7 @@ import operator
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Array, Operand, Values
+from dnncore.functional.operands import Operand, Result, Values
 from dnncore.ops import SoftmaxForward
 
 __all__ = ["log_softmax", "softmax"]
@@ -25,7 +25,7 @@ def _softmax(name: str, operands: dict[str, Operand], algorithm: str, axis: int)
     return Plan(op, x.shape)
 
 
-def softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
+def softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Result:
     """dst = exp(src) / sum of exp(src) along the axis. A negative axis counts from the end.
 
     The largest element is subtracted first, so nothing overflows.
@@ -36,7 +36,7 @@ def softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
     return call(_softmax, "softmax", {"src": src}, engine, "accurate", axis)
 
 
-def log_softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
+def log_softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Result:
     """dst = src - log(sum of exp(src) along the axis), the logarithm of `softmax`.
 
     >>> log_softmax([0, 1000]).tolist()

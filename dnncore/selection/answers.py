@@ -122,8 +122,12 @@ def _backend(given: object, plugin: str) -> Backend:
             )
         table = _path(path, f"{what}: implementations of {key[1].__name__}")
         tables[str(key[0]), key[1]] = table
+    kinds = {
+        _path(theirs, f"{what}: a key of array_kinds"): _path(ours, f"{what}: array_kinds")
+        for theirs, ours in _mapping(copy.array_kinds, f"{what}: array_kinds").items()
+    }
     role = None if copy.role is None else str(copy.role)
-    return Backend(name, version, role, engines, tables)
+    return Backend(name, version, role, engines, tables, kinds)
 
 
 def _mapping(value: object, what: str) -> Mapping[Any, Any]:

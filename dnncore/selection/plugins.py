@@ -310,6 +310,15 @@ class Registry:
             self.fail(backend.name, fault)
         return found
 
+    def array_kinds(self) -> dict[str, str]:
+        """Return where the kinds of arrays are, by the classes of arrays that backends know."""
+        self.discover()
+        return {
+            theirs: ours
+            for backend in self._backends()
+            for theirs, ours in backend.array_kinds.items()
+        }
+
     def load(self, path: str) -> Any:
         """Import the object named "module:attribute", once."""
         if path not in self._objects:

@@ -28,7 +28,7 @@ from dnncore.backend import (
     TimedEvent,
 )
 from dnncore.cache import primitives
-from dnncore.functional import call
+from dnncore.functional import compiled
 from dnncore.problem import read
 from dnncore.testing import run_case
 
@@ -275,7 +275,7 @@ def test_one_line_functions(counted):
     for n in (3, 30, 300):
         F.relu(np.ones(n, np.float32), engine=counted)
     assert counted.balance() == 1
-    call._streams.of.pop(counted)  # whose scratchpad serves all calls of a thread
+    compiled._streams.of.pop(counted)  # whose scratchpad serves all calls of a thread
 
 
 @pytest.mark.parametrize("order", ["in", "out"])

@@ -16,7 +16,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import dnncore as dnn
 from dnncore import functional as F
+from dnncore import observers
 from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.observers import Observer
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(F.__path__))
 MODULE = importlib.import_module("dnncore.functional.eltwise")
@@ -418,18 +420,103 @@ def test_dlpack_is_taken():
         F.square(OnlyDLPack(np.ones(3)))
 
 
+class Memories(Observer):
+    """Collects the memories of launches."""
+
+    def __enter__(self):
+        self.seen = []
+        observers.add(self)
+        return self.seen
+
+    def __exit__(self, *_):
+        observers.remove(self)
+
+    def watch(self, primitive, memories, run):
+        self.seen.append(list(memories))
+        return run
+
+
 def test_what_lies_right_is_not_copied():
     src = np.ones((4, 4), np.float32)
-    for given in (src, OnlyDLPack(src), memoryview(src)):
-        (array,) = F.call.arrays("f", src=given).values()
-        assert np.shares_memory(array, src)
+    frozen = src.copy()
+    frozen.flags.writeable = False
+    for given in (src, OnlyDLPack(src), memoryview(src), frozen):
+        with Memories() as seen:
+            F.square(given)
+        ((read, written),) = seen
+        own = frozen if given is frozen else src
+        assert np.shares_memory(read.buffer, own)
+        assert not np.shares_memory(written.buffer, own)
+
+
+def test_a_warm_call_selects_nothing_and_makes_no_descriptor(monkeypatch):
+    src, weights = whole_numbers(2, 3, 5, 5), whole_numbers(4, 3, 3, 3, seed=1)
+    calls = [
+        lambda: F.relu(src, alpha=0.5),
+        lambda: F.add(src, 2),
+        lambda: F.conv2d(src, weights, np.ones(4, "f4"), padding=(1, 1), activation="relu"),
+        lambda: F.max_pool2d(src, 2),
+        lambda: F.sum(src, (1, 2)),
+        lambda: F.where(src > 0, src, 0),
+    ]
+    expected = [call() for call in calls]
+    for name in ("PrimitiveDesc", "primitive_descs"):
+        monkeypatch.setattr(f"dnncore.functional.compiled.{name}", None)
+    monkeypatch.setattr(dnn.MemoryDesc, "_fill", None)
+    for call, right in zip(calls, expected, strict=True):
+        assert np.array_equal(call(), right)
+
+
+def test_options_that_are_equal_but_not_the_same_are_told_apart():
+    src = np.float32([[-1.0, 2.0]])
+    assert F.sum(src, 1, keepdims=True).shape == F.sum(src, 1, keepdims=1).shape == (1, 1)
+    image = np.ones((1, 2, 5, 5), "f4")
+    assert F.max_pool2d(image, 2).shape == F.max_pool2d(image, (2, 2)).shape
+    with pytest.raises(dnn.DescriptorError, match="groups must be an integer"):
+        [F.conv2d(image, np.ones((2, 1, 3, 3), "f4"), groups=g) for g in (2, 2.0)]
+
+
+def test_the_environment_is_read_at_each_call(monkeypatch):
+    src = np.float32([-1.0, 2.0])
+    with Memories():
+        F.relu(src)
+    monkeypatch.setenv("DNNCORE_IMPL", "nothing:*")
+    with pytest.raises(dnn.NoImplementation, match="DNNCORE_IMPL"):
+        F.relu(src)
+    monkeypatch.delenv("DNNCORE_IMPL")
+    assert F.relu(src).tolist() == [0, 2]
+    monkeypatch.setenv("DNNCORE_ENGINE", "nowhere")
+    with pytest.raises(dnn.BackendNotFound, match="nowhere"):
+        F.relu(src)
+
+
+def test_calls_are_kept_up_to_a_number(monkeypatch):
+    calls = F.call.calls
+    monkeypatch.setattr(calls, "capacity", 4)
+    for n in range(1, 10):
+        assert F.relu(np.ones(n, np.float32)).sum() == n
+    assert len(calls) <= 5
 
 
 @pytest.mark.peer
 def test_tensors_of_torch_are_taken():
     import torch
 
-    assert F.relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        given = torch.tensor([[-1.0, 2.0], [3.0, -4.0]], dtype=dtype)
+        for view in (given, given.T, given[:, 0]):
+            result = F.relu(view)
+            assert type(result) is torch.Tensor
+            assert torch.equal(result, torch.relu(view))
+        assert torch.equal(F.add(given, 1), given + 1)
+        assert torch.equal(F.add([1, 2], given), given + torch.tensor([1, 2]))
+    assert F.relu(torch.ones(3, dtype=torch.uint8)).dtype is torch.float32
+    tensor, array = torch.ones(2), np.ones(2, "f4")
+    for pair in ((tensor, array), (array, tensor)):
+        with pytest.raises(dnn.DescriptorError, match=r"of one kind;.*torch\.from_numpy\(array\)"):
+            F.add(*pair)
+    with pytest.raises(dnn.DescriptorError, match=r"on meta; move it with tensor\.cpu\(\)"):
+        F.relu(torch.ones(2, device="meta"))
     with pytest.raises(dnn.DescriptorError, match="requires grad"):
         F.relu(torch.ones(2, requires_grad=True))
 

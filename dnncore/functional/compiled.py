@@ -1,0 +1,220 @@
+"""Compiled calls: a primitive for inputs of one signature, and memories over its inputs."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dnncore.attributes import Attributes, PostOp
+from dnncore.engines.array_kinds import DeviceArrays
+from dnncore.engines.engine import Engine
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Stream
+from dnncore.functional.operands import Array
+from dnncore.ops import Operation, Reorder
+from dnncore.ops.operation import widened
+from dnncore.ops.types import HALF_TYPES
+from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.selection.reorder import reorder
+from dnncore.tensors.datatypes import from_numpy_dtype
+from dnncore.tensors.memory_desc import MemoryDesc
+from dnncore.tensors.strides import Dims
+
+__all__ = ["CompiledCall", "Plan", "first_of_device"]
+
+ALIGNMENT = 128  # bytes, of results: two cache lines
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a function computes for inputs of given shapes and types.
+
+    shape: of the returned array; by default the dims of dst. names: those of the operation's
+    arguments, where they are not the names of the function's. prepared: functions of input arrays,
+    by the function's names, that run before each launch.
+    """
+
+    op: Operation
+    shape: Dims | None = None
+    post_ops: tuple[PostOp, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    prepared: Mapping[str, Callable[[Array], Array]] = field(default_factory=dict)
+
+
+class _Streams(threading.local):
+    """A stream per engine and thread. They are kept because a stream owns its scratchpad."""
+
+    def __init__(self) -> None:
+        self.of: dict[Engine, Stream] = {}
+
+    def open(self, engine: Engine) -> Stream:
+        """The thread's stream of an engine."""
+        stream = self.of.get(engine)
+        if stream is None:
+            stream = self.of[engine] = engine.stream()
+        return stream
+
+
+_streams = _Streams()
+
+
+class CompiledCall:
+    """A compiled primitive for inputs of one signature. Threads may share it."""
+
+    def __init__(self, engine: Engine, plan: Plan, names: Sequence[str]) -> None:
+        op = plan.op
+        half = op.result.data_type in HALF_TYPES and not _has_own(op, engine, plan.post_ops)
+        attr = Attributes(post_ops=plan.post_ops) if plan.post_ops else None
+        pd = PrimitiveDesc(op.with_each(widened) if half else op, engine, attr)
+        self.engine = engine
+        self.primitive = pd.primitive()
+        self.dst = pd.op.result
+        self.nbytes = self.dst.nbytes
+        self.shape = op.result.dims if plan.shape is None else plan.shape
+        self.narrow = op.result.dtype if half else None
+        argument_of = {plan.names.get(name, name): name for name in names}
+        self.inputs = []
+        self.places = [None] * len(pd.arguments)
+        for place, (argument, desc) in enumerate(pd.arguments):
+            if argument.name == "dst":
+                self.result_place = place
+            else:
+                name = argument_of[argument.name]
+                prepared = plan.prepared.get(name)
+                row = (place, names.index(name), desc, desc.nbytes, desc.dtype, prepared)
+                self.inputs.append(row)
+
+    def __call__(self, arrays: Sequence[Array]) -> Array:
+        """Run on arrays in the order of the signature; return a new array."""
+        result = self._on_host(arrays) if self.engine.is_host else self._on_device(arrays)
+        if self.narrow is not None:
+            with np.errstate(over="ignore"):
+                return result.astype(self.narrow)
+        return result
+
+    def _on_host(self, arrays: Sequence[Array]) -> Array:
+        """Run on memories over the arrays, into a new array."""
+        engine = self.engine
+        stream = _streams.open(engine)
+        memories: list[Any] = self.places[:]
+        for place, index, desc, nbytes, dtype, prepared in self.inputs:
+            array = _ready(arrays[index], dtype, prepared)
+            data = _bytes(array, nbytes)
+            memories[place] = Memory.over(desc, engine, data, nbytes, _address(data))
+        raw = np.empty(self.nbytes + ALIGNMENT, np.uint8)
+        address = _address(raw)
+        offset = -address % ALIGNMENT
+        buffer = raw[offset : offset + max(self.nbytes, 1)]
+        memories[self.result_place] = Memory.over(
+            self.dst, engine, buffer, self.nbytes, address + offset
+        )
+        self.primitive.launch(stream, memories)
+        stream.wait()
+        return np.ndarray(self.shape, self.dst.dtype, raw, offset)
+
+    def _on_device(self, arrays: Sequence[Array]) -> Array:
+        """Run on memories with copies of the arrays; return a copy of the result."""
+        stream = _streams.open(self.engine)
+        memories: list[Any] = self.places[:]
+        for place, index, desc, nbytes, dtype, prepared in self.inputs:
+            memory = memories[place] = Memory(desc, self.engine)
+            if nbytes:
+                array = _ready(arrays[index], dtype, prepared)
+                data = array.reshape(-1).view(np.uint8)
+                self.engine.copy_in(stream, data, memory.buffer)
+        dst = memories[self.result_place] = Memory(self.dst, self.engine)
+        self.primitive.launch(stream, memories)
+        return dst.numpy(stream).reshape(self.shape)
+
+    def on_arrays(self, arrays: Sequence[Any], kind: DeviceArrays) -> Any:
+        """Run on memories over arrays of the engine; return a new one."""
+        engine = self.engine
+        like = first_of_device(arrays)
+        stream = kind.stream([a for a in arrays if not isinstance(a, np.ndarray)], engine)
+        memories: list[Any] = self.places[:]
+        for place, index, desc, nbytes, dtype, prepared in self.inputs:
+            array = arrays[index]
+            if isinstance(array, np.ndarray):
+                memory = Memory(desc, engine)
+                if nbytes:
+                    data = _ready(array, dtype, prepared).reshape(-1).view(np.uint8)
+                    engine.copy_in(stream, data, memory.buffer)
+            else:
+                memory = _on_engine(kind.memory(array, engine, desc), desc, stream)
+            memories[place] = memory
+        result = kind.empty(self.shape, self.narrow or self.dst.dtype, like)
+        if self.narrow is None:
+            memories[self.result_place] = kind.memory(result, engine, self.dst)
+            self.primitive.launch(stream, memories)
+        else:
+            wide = memories[self.result_place] = Memory(self.dst, engine)
+            self.primitive.launch(stream, memories)
+            half = self.dst.with_data_type(from_numpy_dtype(self.narrow))
+            dst = kind.memory(result, engine, half)
+            op = Reorder(src=self.dst, dst=half)
+            PrimitiveDesc(op, engine).primitive().execute(stream, src=wide, dst=dst)
+        return result
+
+
+def _on_engine(memory: Memory, desc: MemoryDesc, stream: Stream) -> Memory:
+    """The elements of a memory in the layout and the type of a row-major descriptor."""
+    if memory.desc is desc:
+        return memory
+    if memory.desc.nelems != desc.nelems or memory.desc.data_type != desc.data_type:
+        memory = reorder(memory, MemoryDesc(memory.desc.dims, desc.data_type), stream=stream)
+    memory = reorder(memory, MemoryDesc(memory.desc.dims, desc.data_type), stream=stream)
+    return Memory(desc, memory.engine, memory.buffer)
+
+
+def first_of_device(arrays: Sequence[Any]) -> Any:
+    """The first array of a device."""
+    return next(array for array in arrays if not isinstance(array, np.ndarray))
+
+
+def _has_own(op: Operation, engine: Engine, post_ops: Sequence[PostOp]) -> bool:
+    """Whether the engine has an implementation other than the reference and host fallbacks."""
+    best = next(primitive_descs(op, engine, Attributes(post_ops=tuple(post_ops))), None)
+    return best is not None and not best.is_reference and not best.is_host_fallback
+
+
+def _ready(array: Array, dtype: Any, prepared: Callable[[Array], Array] | None) -> Array:
+    """The array in the memory's type and in row-major order: itself, if it has both."""
+    if prepared is not None:
+        array = prepared(array)
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        array = np.asarray(array, dtype, order="C")
+    return array
+
+
+def _bytes(array: Array, nbytes: int) -> Array:
+    """The bytes of a row-major array as a writable array, which launches only read.
+
+    Backends get writable buffers, because a kernel would be compiled anew for read-only ones.
+    """
+    if not nbytes:
+        return np.empty(1, np.uint8)
+    if array.flags.writeable:
+        return np.ndarray((nbytes,), np.uint8, array)
+    return np.asarray(_Alias(array, nbytes))
+
+
+class _Alias:
+    """The elements of a read-only array, as a writable array of bytes."""
+
+    __slots__ = ("__array_interface__", "array")
+
+    def __init__(self, array: Array, nbytes: int) -> None:
+        self.array = array
+        place = (array.ctypes.data, False)
+        shape = (nbytes,)
+        self.__array_interface__ = {"shape": shape, "typestr": "|u1", "data": place, "version": 3}
+
+
+def _address(data: Array) -> int:
+    """The address of the first of at least one byte; `data.ctypes` takes four times as long."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(data))  # type: ignore[arg-type]  # numpy 2.1 declares no buffer

@@ -1,0 +1,156 @@
+"""The kinds of arrays that functions take and return. The core imports none of their libraries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.ma import MaskedArray  # numpy would import it at a call, beside which a process may fork
+
+from dnncore.engines.array_kinds import ArrayKind, HostArrays
+from dnncore.errors import DescriptorError
+from dnncore.interrupts import pass_on
+from dnncore.selection.plugins import registry
+from dnncore.tensors.datatypes import numpy_dtype
+
+__all__ = ["NEUTRAL", "NUMPY", "UNTYPED", "common_kind", "host_array", "kind_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+class _NumpyArrays(HostArrays):
+    """Arrays of numpy, and those of other libraries that numpy reads by `__array__` or DLPack."""
+
+    name = "a numpy array"
+    from_numpy = to_numpy = "numpy.asarray(array)"
+
+    def array(self, value: Any) -> Array:
+        """The values as an array, without a copy if possible."""
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        if isinstance(value, MaskedArray):
+            raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
+        array = np.asarray(value)
+        if array.dtype == object:
+            raise TypeError("these are objects of Python, not numbers")
+        return array
+
+    def result(self, array: Array) -> Array:
+        """The array itself."""
+        return array
+
+
+class _TorchTensors(HostArrays):
+    """Tensors of torch on the CPU."""
+
+    name = "a torch tensor"
+    from_numpy, to_numpy = "torch.from_numpy(array)", "tensor.numpy()"
+    # numpy has no such types; a view of integers is shared.
+    _own = (
+        ("bfloat16", "int16", "bf16"),
+        ("float8_e5m2", "uint8", "f8_e5m2"),
+        ("float8_e4m3fn", "uint8", "f8_e4m3"),
+    )
+
+    def array(self, value: Any) -> Array:
+        """The elements of a tensor, which must not require a gradient."""
+        torch = sys.modules["torch"]
+        if value.device.type != "cpu":
+            raise TypeError(f"the tensor is on {value.device}; move it with tensor.cpu()")
+        for name, integer, own in self._own:
+            if value.dtype is getattr(torch, name, None):
+                bits: Array = value.view(getattr(torch, integer)).numpy()
+                return bits.view(numpy_dtype(own))
+        array: Array = value.numpy()
+        return array
+
+    def result(self, array: Array) -> Any:
+        """A tensor over the elements."""
+        torch = sys.modules["torch"]
+        if array.dtype == numpy_dtype("bf16"):
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+
+NUMPY = _NumpyArrays()
+_CORE = {"torch:Tensor": _TorchTensors()}
+_kinds: dict[tuple[type, int], ArrayKind] = {}
+MOST_TYPES = 256  # that are kept; a program may make types without end
+
+
+def kind_of(value: object) -> ArrayKind:
+    """The kind of an array; that of numpy for all whose library has no kind of its own."""
+    key = (type(value), registry.generation)
+    kind = _kinds.get(key)
+    if kind is None:
+        if len(_kinds) >= MOST_TYPES:
+            _kinds.clear()
+        kind = _kinds[key] = _found(value)
+    return kind
+
+
+def _found(value: object) -> ArrayKind:
+    known: Mapping[str, ArrayKind | str] = {**registry.array_kinds(), **_CORE}
+    for place, kind in known.items():
+        module, _, name = place.partition(":")
+        theirs = getattr(sys.modules.get(module), name, None)
+        if isinstance(theirs, type) and isinstance(value, theirs):
+            return registry.load(kind) if isinstance(kind, str) else kind
+    return NUMPY
+
+
+def common_kind(function: str, values: Mapping[str, object]) -> ArrayKind:
+    """The kind of all arrays among the values. Numbers and lists suit any kind.
+
+    Raises `DescriptorError` for arrays of several kinds.
+    """
+    found = {
+        name: kind_of(value)
+        for name, value in values.items()
+        if not isinstance(value, NEUTRAL) and value is not None
+    }
+    first = next(iter(found), "")
+    kind = found.get(first, NUMPY)
+    for name, other in found.items():
+        if other is not kind:
+            raise DescriptorError(
+                f"{function}: all arrays must be of one kind; {first} is {kind.name} and {name} is"
+                f" {other.name}; convert one, as with {_ways(kind, other)}"
+            )
+    return kind
+
+
+def _ways(*kinds: ArrayKind) -> str:
+    """How to give two arrays one kind."""
+    others = [kind for kind in kinds if kind is not NUMPY]
+    return " or ".join([f"{kind.from_numpy} or {kind.to_numpy}" for kind in others])
+
+
+def host_array(what: str, value: object, own: Any, kind: ArrayKind) -> Array:
+    """The values as an array in host memory, without a copy if possible.
+
+    own: the type that Python's numbers get. kind: of the values, if they are an array. Raises
+    `DescriptorError` for values that are no array and no numbers.
+    """
+    try:
+        reader = kind if isinstance(kind, HostArrays) and not isinstance(value, NEUTRAL) else NUMPY
+        array = reader.array(value)
+        if isinstance(value, UNTYPED):
+            if array.dtype.kind in "USMmc":
+                raise TypeError(f"these are of type {array.dtype}, not real numbers")
+            array = array.astype(own)
+    except Exception as error:  # arrays of other libraries may raise any exception
+        pass_on(error)
+        raise DescriptorError(
+            f"{what} must be an array in host memory or nested lists of numbers;"
+            f" got {type(value).__name__}: {error}"
+        ) from error
+    return array
+
+
+UNTYPED = (int, float, list, tuple)
+"""Numbers of Python, which have no numpy type."""
+NEUTRAL = (*UNTYPED, np.generic)
+"""Values that suit arrays of any kind."""
