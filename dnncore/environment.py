@@ -40,7 +40,7 @@ def values(*names: str) -> Callable[[], tuple[object, ...]]:
     if encoded is None:
         return lambda: tuple(map(os.environ.get, names))
     get = encoded.get
-    keys = tuple(map(os.environ.encodekey, names))  # type: ignore[attr-defined]  # of CPython
+    keys = tuple(map(os.environ.encodekey, names))
     return lambda: tuple(map(get, keys))
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "DnnError",
     "EngineUnavailable",
     "ExecutionError",
+    "ExportError",
     "NoImplementation",
     "PluginError",
     "PluginWarning",
@@ -63,6 +64,10 @@ class DataTypeError(DescriptorError):
     def __init__(self, message: str, feature: str = "data type") -> None:
         super().__init__(message)
         self.feature = feature
+
+
+class ExportError(DescriptorError, BufferError):
+    """A memory that cannot be given to another library as this library asks for it."""
 
 
 class NoImplementation(DnnError, LookupError):

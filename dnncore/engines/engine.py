@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -135,6 +136,41 @@ class Engine:
         """Copy the start of a buffer to a 1-D uint8 host array."""
         raise NotImplementedError
 
+    @contextmanager
+    def map(
+        self, stream: Stream, buffer: Buffer, nbytes: int, mode: str
+    ) -> Iterator[np.ndarray[Any, Any]]:
+        """Show the start of a buffer as a 1-D uint8 host array for the time of a `with` block.
+
+        stream: all of its commands have ended. mode: "r", "w" or "rw"; with "w" the block writes
+        all bytes. The array need not be valid after the block. By default the bytes are copied.
+        """
+        host = np.zeros(nbytes, np.uint8)
+        if "r" in mode and nbytes:
+            self.copy_out(stream, buffer, host).wait()
+        yield host
+        if "w" in mode and nbytes:
+            self.copy_in(stream, host, buffer).wait()
+
+    @property
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """The type and number of the device in DLPack's terms; None if buffers have no handles.
+
+        An engine that has a device also has `to_dlpack` and `from_dlpack`.
+        """
+        return None
+
+    def to_dlpack(self, buffer: Buffer) -> int:
+        """The handle of a buffer, such as an address, that DLPack passes on as `data`."""
+        raise NotImplementedError
+
+    def from_dlpack(self, handle: int, nbytes: int) -> Buffer:
+        """Make a buffer of a handle on this device; raises `DescriptorError` if it has none.
+
+        The core keeps the exporter's tensor alive.
+        """
+        raise NotImplementedError
+
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
         """Open a new stream. Programs open many, so this must take less than a millisecond.
 
@@ -221,6 +257,18 @@ class HostEngine(Engine):
     ) -> Event:
         """Copy before returning."""
         return _copy(buffer[: host.size], host, wait_for)
+
+    @contextmanager
+    def map(
+        self, stream: Stream, buffer: Buffer, nbytes: int, mode: str
+    ) -> Iterator[np.ndarray[Any, Any]]:
+        """Show the buffer itself."""
+        yield buffer[:nbytes]
+
+    @property
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """Host memory."""
+        return (1, 0)
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
         """Open an in-order stream that runs in the calling thread."""

@@ -8,11 +8,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from dnncore.engines import exchange
 from dnncore.engines.allocation import Allocation, free_collected
+from dnncore.engines.arrays import element_of
 from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.stream import Stream
-from dnncore.errors import DescriptorError, ExecutionError, printable
-from dnncore.tensors.datatypes import data_type, from_numpy_dtype
+from dnncore.errors import DescriptorError, ExecutionError, ExportError
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Memory"]
@@ -28,7 +29,8 @@ class Memory:
     uninitialised. The padding of a blocked format is zero. With `buffer`, the memory uses this
     buffer. It must belong to the engine and have at least `desc.nbytes` bytes; on host engines it
     is a 1-D uint8 array. `nbytes` is the layout's number of bytes from the buffer's start. `owner`
-    frees the buffer when the last memory that has it is gone; it is None for a user's buffer.
+    frees the buffer, or lets it go, when the last memory that has it is gone; it is None for a
+    user's buffer.
 
     Raises `DescriptorError` for a descriptor without a concrete layout or a buffer that does not
     fit, `ExecutionError` if there is not enough memory.
@@ -53,10 +55,10 @@ class Memory:
         self.desc = desc
         self.nbytes = desc.nbytes
         self._span: tuple[int, int] | None = None
-        self.owner: Allocation | None = None
+        self.owner: object = None
         if buffer is None:
-            self.owner = Allocation(self.engine, desc.nbytes)
-            self.buffer = self.owner.buffer
+            allocation = self.owner = Allocation(self.engine, desc.nbytes)
+            self.buffer = allocation.buffer
             if desc.has_padding:
                 self._zero()
         else:
@@ -64,44 +66,44 @@ class Memory:
 
     @classmethod
     def from_numpy(
-        cls, array: Any, desc: MemoryDesc | None = None, engine: Engine | None = None
+        cls,
+        array: Any,
+        desc: MemoryDesc | None = None,
+        engine: Engine | None = None,
+        copy: bool | None = None,
     ) -> Memory:
         """Make a memory with the values of `array`, which has the descriptor's dims.
 
-        desc: by default the array's type and row-major order.
+        desc: by default the array's type and row-major order; with copy=False the array's strides.
+        copy: None shares the array's storage if that is possible, True never shares it, and False
+            raises `DescriptorError` with the reason if it cannot be shared.
 
-        On a host engine, the memory shares the array's storage if the array has the descriptor's
-        strides and is contiguous and writable. Otherwise the values are copied. A copy to a device
-        has ended when this returns. Raises `DescriptorError` for other dims or another type.
+        An array can be shared with a host engine if it has the descriptor's strides and is
+        writable. A copy to a device has ended when this returns. Raises `DescriptorError` for other
+        dims or another type, and for masked arrays, objects and records. A single number gets the
+        dims (1,). Bytes in foreign order are swapped.
         """
-        array = np.asarray(array)
-        if desc is None:
-            desc = MemoryDesc(array.shape, from_numpy_dtype(array.dtype))
-        if not isinstance(desc, MemoryDesc):
-            way = "; pass engine=..." if isinstance(desc, Engine) else ""
-            raise DescriptorError(
-                f"memory: desc must be a MemoryDesc; got {type(desc).__name__}{way}"
-            )
-        if array.shape != desc.dims:
-            raise DescriptorError(
-                f"memory: the array must have the descriptor's dims {desc.dims}; got {array.shape}"
-            )
-        if array.dtype != desc.dtype:
-            raise DescriptorError(
-                f"memory: the array must be of type {desc.data_type} ({desc.dtype});"
-                f" got {array.dtype}; convert it with astype"
-            )
-        engine = _checked_engine(engine)
-        storage = _storage(array, desc)
-        if storage is not None and engine.is_host and array.flags.writeable:
-            return cls(desc, engine, storage)
-        memory = cls(desc, engine)
-        if storage is not None and not engine.is_host:
-            engine.copy_in(engine.stream(), storage, memory.buffer).wait()
-            return memory
-        with memory.map(mode="w") as buffer:
-            desc.pack(array, buffer)
-        return memory
+        return exchange.from_numpy(cls, array, desc, _checked_engine(engine), copy)
+
+    @classmethod
+    def from_dlpack(
+        cls,
+        tensor: Any,
+        desc: MemoryDesc | None = None,
+        engine: Engine | None = None,
+        copy: bool | None = None,
+    ) -> Memory:
+        """Make a memory of a tensor of any library, which has `__dlpack__`.
+
+        desc: by default the tensor's type and strides, or row-major order if no descriptor has
+            these strides.
+        copy: as in `from_numpy`. With copy=True, tensors of a device that is not the engine's are
+            copied through host memory.
+
+        Elements are shared if they are in the engine's memory and writable. The tensor then lives
+        as long as the memory. Commands that write it must have ended. Raises `DescriptorError`.
+        """
+        return exchange.from_dlpack(cls, tensor, desc, _checked_engine(engine), copy)
 
     @classmethod
     def over(
@@ -141,6 +143,8 @@ class Memory:
     def map(self, stream: Stream | None = None, mode: MapMode = "rw") -> Iterator[Array]:
         """Return the buffer as a 1-D uint8 host array for the time of a `with` block.
 
+        `desc.view(array)` shows its elements. Do not use the array after the block.
+
         mode: "r" reads the buffer, and changes are lost on a device. "w" writes all of the buffer.
             "rw" reads and writes.
 
@@ -149,6 +153,13 @@ class Memory:
         """
         if mode not in ("r", "w", "rw"):
             raise DescriptorError(f"memory: map's mode must be 'r', 'w' or 'rw'; got {mode!r}")
+        stream = self._waited(stream)
+        keeps = "rw" if mode == "w" and self.desc.has_neighbours else mode
+        with self.engine.map(stream, self.buffer, self.desc.nbytes, keeps) as host:
+            yield host
+
+    def _waited(self, stream: Stream | None) -> Stream:
+        """A stream of the engine whose commands have ended."""
         stream = self.engine.stream() if stream is None else stream
         if not isinstance(stream, Stream) or stream.engine is not self.engine:  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
@@ -157,29 +168,28 @@ class Memory:
             )
         free_collected()
         stream.wait()
+        return stream
+
+    def _bytes(self, stream: Stream | None) -> Array:
+        """The buffer of a host, or a copy of a device's."""
+        stream = self._waited(stream)
         if self.engine.is_host:
-            yield self.buffer[: self.desc.nbytes]
-            return
-        host = np.zeros(self.desc.nbytes, np.uint8)
-        keeps = "r" in mode or self.desc.has_neighbours  # bytes outside the tensor must not change
-        if keeps and host.size:
+            return np.asarray(self.buffer[: self.desc.nbytes])
+        host = np.empty(self.desc.nbytes, np.uint8)
+        if host.size:
             self.engine.copy_out(stream, self.buffer, host).wait()
-        yield host
-        if "w" in mode and host.size:
-            self.engine.copy_in(stream, host, self.buffer).wait()
+        return host
 
     def numpy(self, stream: Stream | None = None) -> Array:
         """The values in logical order: a view if this is a plain host memory, else a copy.
 
         Waits for `stream`, if given; pass the stream that wrote the memory.
         """
-        with self.map(stream, "r") as buffer:
-            return self.desc.unpack(buffer)
+        return self.desc.unpack(self._bytes(stream))
 
     def physical(self, stream: Stream | None = None) -> Array:
         """The values in the order of memory, with shape `desc.physical_shape`; a view on hosts."""
-        with self.map(stream, "r") as buffer:
-            return self.desc.view(buffer)
+        return self.desc.view(self._bytes(stream))
 
     def fill(self, value: float, stream: Stream | None = None) -> None:
         """Set every element to `value`; padding stays zero.
@@ -187,7 +197,7 @@ class Memory:
         A value too large for a floating-point type becomes infinity. Raises `DescriptorError` for a
         value that is no real number, or that an integer type cannot hold.
         """
-        array = np.full(self.desc.dims, self._element(value), self.desc.dtype)
+        array = np.full(self.desc.dims, element_of(value, self.desc.data_type), self.desc.dtype)
         with self.map(stream, "w") as buffer:
             self.desc.pack(array, buffer)
 
@@ -198,44 +208,58 @@ class Memory:
         return part
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Implement `numpy.asarray(memory)`."""
-        return np.array(self.numpy(), dtype=dtype, copy=copy)
+        """Implement `numpy.asarray(memory)`: shared if `numpy()` is a view.
+
+        With copy=False, raises `DescriptorError` if the elements cannot be shared.
+        """
+        is_view = self.engine.is_host and self.desc.is_plain and not self.desc.is_packed
+        if copy is False and not is_view:
+            raise DescriptorError(
+                f"memory: numpy shares plain memories of host engines only; got {self!r};"
+                " use copy=None"
+            )
+        return np.array(self.numpy(), dtype=dtype, copy=copy if is_view else None)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Export the elements, as the array API defines it: `torch.from_dlpack(memory)`.
+
+        stream: None or a stream of the engine, for which this waits. Commands that write the memory
+            must have ended. dl_device: the memory's own device, or (1, 0) for a copy in host
+            memory.
+
+        Raises `ExportError`, a `BufferError`, for blocked and opaque formats and other requests.
+        """
+        return exchange.exported(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The memory's device in DLPack's terms; raises `ExportError` if it has none."""
+        device = self.engine.dlpack_device
+        if device is None:
+            raise ExportError(
+                f"memory: DLPack has no device such as {self.engine.name}; export memory.numpy()"
+            )
+        return device
 
     def __copy__(self) -> Memory:
         """Return a new memory on the same engine with the same bytes, as numpy's arrays do.
 
         Commands of streams that still write this memory must have ended.
         """
-        with self.map(mode="r") as buffer:
-            return _with_bytes(self.desc, self.engine, buffer)
+        return _with_bytes(self.desc, self.engine, self._bytes(None))
 
     def __deepcopy__(self, memo: object) -> Memory:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the descriptor, the engine's name and the bytes."""
-        with self.map(mode="r") as buffer:
-            return _with_bytes, (self.desc, self.engine, buffer.copy())
-
-    def _element(self, value: object) -> Any:
-        """The value in the memory's type. Numpy would take texts, None and complex numbers, too."""
-        name, dtype = self.desc.data_type, self.desc.dtype
-        try:
-            if isinstance(value, str | bytes | bytearray | complex | np.complexfloating):
-                raise TypeError("not a real number")
-            if np.ndim(value) != 0:  # type: ignore[arg-type]  # callers pass anything
-                raise TypeError("not a single number")
-            number = float(value)  # type: ignore[arg-type]  # callers pass anything
-            with np.errstate(over="ignore", invalid="raise"):
-                element = np.asarray(number).astype(dtype)[()]
-            if not data_type(name).is_float and float(element) != number:
-                raise ValueError("out of range, or not a whole number")
-        except Exception as error:  # a value of any class may raise anything
-            raise DescriptorError(
-                f"memory: fill needs a number that {name} can hold, such as 0; got"
-                f" {printable(repr(value))}"
-            ) from error
-        return element
+        return _with_bytes, (self.desc, self.engine, self._bytes(None).copy())
 
     def _zero(self) -> None:
         with self.map(mode="w") as buffer:
@@ -263,19 +287,6 @@ def _with_bytes(desc: MemoryDesc, engine: Engine, content: Array) -> Memory:
     elif content.size:
         engine.copy_in(engine.stream(), np.ascontiguousarray(content), memory.buffer).wait()
     return memory
-
-
-def _storage(array: Array, desc: MemoryDesc) -> Array | None:
-    """The array's storage as bytes if its layout is exactly `desc`, else None."""
-    if not (desc.is_plain and desc.offset0 == 0 and array.size):
-        return None
-    strides = tuple(s * desc.itemsize for s in desc.strides)
-    same = all(d == 1 or a == b for d, a, b in zip(desc.dims, array.strides, strides, strict=True))
-    if not same or array.nbytes != desc.nbytes:
-        return None
-    order = np.argsort([-s for s in array.strides], kind="stable")
-    dense = array.transpose(order)
-    return dense.reshape(-1).view(np.uint8) if dense.flags.c_contiguous else None
 
 
 def _checked_engine(engine: Engine | None) -> Engine:

@@ -21,7 +21,7 @@ from dnncore.engines.engine import Engine
 from dnncore.engines.threads import get_num_threads
 from dnncore.environment import values as values_of
 from dnncore.functional.compiled import CompiledCall, Plan, first_of_device
-from dnncore.functional.kinds import NEUTRAL, UNTYPED, common_kind, host_array
+from dnncore.functional.kinds import NEUTRAL, common_kind, host_array, is_untyped
 from dnncore.functional.operands import Values, typed
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.plugins import registry
@@ -93,7 +93,7 @@ def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any
     is_condition = name == "condition"
     own = np.float64 if is_condition else np.float32
     array = host_array(f"{function}: {name}", value, own, kind)
-    return array, array.dtype if is_condition or not isinstance(value, UNTYPED) else None
+    return array, array.dtype if is_condition or not is_untyped(value) else None
 
 
 def _opened(engine: EngineLike) -> Engine:

@@ -15,7 +15,7 @@ from dnncore.interrupts import pass_on
 from dnncore.selection.plugins import registry
 from dnncore.tensors.datatypes import numpy_dtype
 
-__all__ = ["NEUTRAL", "NUMPY", "UNTYPED", "common_kind", "host_array", "kind_of"]
+__all__ = ["NEUTRAL", "NUMPY", "common_kind", "host_array", "is_untyped", "kind_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -137,7 +137,7 @@ def host_array(what: str, value: object, own: Any, kind: ArrayKind) -> Array:
     try:
         reader = kind if isinstance(kind, HostArrays) and not isinstance(value, NEUTRAL) else NUMPY
         array = reader.array(value)
-        if isinstance(value, UNTYPED):
+        if is_untyped(value):
             if array.dtype.kind in "USMmc":
                 raise TypeError(f"these are of type {array.dtype}, not real numbers")
             array = array.astype(own)
@@ -150,7 +150,10 @@ def host_array(what: str, value: object, own: Any, kind: ArrayKind) -> Array:
     return array
 
 
-UNTYPED = (int, float, list, tuple)
-"""Numbers of Python, which have no numpy type."""
-NEUTRAL = (*UNTYPED, np.generic)
+def is_untyped(value: object) -> bool:
+    """Whether these are numbers of Python, which have no numpy type."""
+    return isinstance(value, int | float | list | tuple) and not isinstance(value, np.generic)
+
+
+NEUTRAL = (int, float, list, tuple, np.generic)
 """Values that suit arrays of any kind."""

@@ -232,6 +232,11 @@ class MemoryDesc:
         return (0,) * len(self.dims)
 
     @property
+    def is_packed(self) -> bool:
+        """Whether two elements share a byte of a buffer."""
+        return DATA_TYPES[self.data_type].is_packed
+
+    @property
     def is_zero(self) -> bool:
         """Whether this describes an absent tensor."""
         return not self.dims

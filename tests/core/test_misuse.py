@@ -102,13 +102,16 @@ def test_a_device_s_buffer_has_no_address(device):
         _ = dnn.Memory(dnn.MemoryDesc((4,)), device).span
 
 
-def test_arrays_with_gaps_are_copied_and_those_with_repeats_refused():
+def test_arrays_with_gaps_and_repeats_are_shared_by_descriptors_that_have_them():
     wide = np.arange(24, dtype=np.float32).reshape(3, 8)[:, :4]
     memory = dnn.Memory.from_numpy(wide, dnn.MemoryDesc((3, 4), strides=(8, 1)), CPU)
     np.testing.assert_array_equal(memory.numpy(), wide)
+    assert np.shares_memory(memory.buffer, wide)
     repeated = np.lib.stride_tricks.as_strided(wide, (2, 2), (0, 12))
+    desc = dnn.MemoryDesc((2, 2), strides=(0, 3))
+    assert np.shares_memory(dnn.Memory.from_numpy(repeated, desc, CPU).buffer, wide)
     with pytest.raises(dnn.DescriptorError, match="elements must not share a place"):
-        dnn.Memory.from_numpy(repeated, dnn.MemoryDesc((2, 2), strides=(0, 3)), CPU)
+        dnn.Memory.from_numpy(repeated, desc, CPU, copy=True)
 
 
 @pytest.mark.parametrize("flops", [3.0, {}, {"f16": 1.0}])

@@ -1,0 +1,188 @@
+"""Memories from arrays and tensors of other libraries, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dnncore.engines import dlpack
+from dnncore.engines.arrays import (
+    checked_values,
+    desc_of,
+    native_copy,
+    refuse_copy,
+    shared_bytes,
+)
+from dnncore.engines.engine import Engine
+from dnncore.engines.stream import Stream
+from dnncore.errors import DescriptorError, ExportError
+from dnncore.tensors.memory_desc import MemoryDesc
+
+if TYPE_CHECKING:
+    from dnncore.engines.memory import Memory
+
+__all__ = ["exported", "from_dlpack", "from_numpy"]
+
+Array = np.ndarray[Any, Any]
+
+
+def from_numpy(
+    cls: type[Memory], values: Any, desc: MemoryDesc | None, engine: Engine, copy: bool | None
+) -> Memory:
+    """Implement `Memory.from_numpy` on a checked engine."""
+    array = checked_values(values)
+    if desc is None:
+        desc = desc_of(array, own_layout=copy is False, may_repeat=True)
+    return _from_array(cls, array, desc, engine, copy)
+
+
+def _from_array(
+    cls: type[Memory], array: Array, desc: MemoryDesc, engine: Engine, copy: bool | None
+) -> Memory:
+    if not isinstance(desc, MemoryDesc):
+        way = "; pass engine=..." if isinstance(desc, Engine) else ""
+        raise DescriptorError(f"memory: desc must be a MemoryDesc; got {type(desc).__name__}{way}")
+    array = array.reshape(array.shape or (1,))
+    if array.shape != desc.dims:
+        raise DescriptorError(
+            f"memory: the array must have the descriptor's dims {desc.dims}; got {array.shape}"
+        )
+    if array.dtype.newbyteorder("=") != desc.dtype:
+        raise DescriptorError(
+            f"memory: the array must be of type {desc.data_type} ({desc.dtype});"
+            f" got {array.dtype}; convert it with astype"
+        )
+    shared = shared_bytes(array, desc, engine)
+    if isinstance(shared, np.ndarray) and not copy:
+        return cls(desc, engine, shared)
+    if copy is False and isinstance(shared, str):
+        refuse_copy(shared)
+    memory = cls(desc, engine)
+    array = native_copy(array)
+    if not engine.is_host and desc.is_plain and array.flags.c_contiguous and array.size:
+        plain = MemoryDesc(desc.dims, desc.data_type)
+        if desc == plain and array.nbytes == desc.nbytes:
+            data = array.reshape(-1).view(np.uint8)
+            engine.copy_in(engine.stream(), data, memory.buffer).wait()
+            return memory
+    with memory.map(mode="w") as buffer:
+        desc.pack(array, buffer)
+    return memory
+
+
+def from_dlpack(
+    cls: type[Memory], exporter: Any, desc: MemoryDesc | None, engine: Engine, copy: bool | None
+) -> Memory:
+    """Implement `Memory.from_dlpack` on a checked engine."""
+    tensor = dlpack.take(exporter)
+    if not tensor.is_on_host and tensor.device != engine.dlpack_device:
+        if not copy:
+            raise DescriptorError(
+                f"memory: the tensor is on DLPack's device {tensor.device}, not on {engine.name};"
+                " pass copy=True, which copies it, or the engine of this device"
+            )
+        tensor = dlpack.take(exporter, to_host=True)
+    if not tensor.is_on_host:
+        return _on_device(cls, tensor, desc, engine, copy)
+    if tensor.is_packed:
+        return _packed(cls, tensor, desc, engine, copy)
+    array = tensor.array()
+    if desc is None:
+        desc = desc_of(array, own_layout=not copy, may_repeat=copy is False)
+    return _from_array(cls, array, desc, engine, copy)
+
+
+def _described(tensor: dlpack.ImportedTensor, desc: MemoryDesc | None, width: int) -> MemoryDesc:
+    """The tensor's own descriptor; a given one must be equal to it."""
+    start, rest = divmod(tensor.offset, width)
+    if rest:
+        raise DescriptorError(
+            f"memory: a tensor must begin at a whole element; it begins at byte {tensor.offset}"
+        )
+    own = MemoryDesc(tensor.dims, tensor.data_type, strides=tensor.strides, offset0=start)
+    if desc is not None and desc != own:
+        raise DescriptorError(
+            f"memory: desc must be the tensor's own, {own}; got {desc}; reorder the memory"
+        )
+    return own
+
+
+def _on_device(
+    cls: type[Memory],
+    tensor: dlpack.ImportedTensor,
+    desc: MemoryDesc | None,
+    engine: Engine,
+    copy: bool | None,
+) -> Memory:
+    own = _described(tensor, desc, MemoryDesc((1,), tensor.data_type).itemsize)
+    buffer = engine.from_dlpack(tensor.address, own.nbytes) if own.nbytes else None
+    memory = cls(own, engine, buffer)
+    if buffer is not None:
+        memory.owner = tensor
+    return memory.__copy__() if copy else memory
+
+
+def _packed(
+    cls: type[Memory],
+    tensor: dlpack.ImportedTensor,
+    desc: MemoryDesc | None,
+    engine: Engine,
+    copy: bool | None,
+) -> Memory:
+    """Elements of 4 bits, two in a byte as in a memory."""
+    own = _described(tensor, None, 1)
+    data = tensor.packed_bytes(own.nbytes)
+    can_share = engine.is_host and not tensor.is_read_only and desc in (None, own)
+    if can_share and not copy:
+        return cls(own, engine, data)
+    if copy is False:
+        refuse_copy("the tensor is read-only, in another layout, or not on this engine")
+    return _from_array(cls, own.unpack(data), desc or own, engine, True)
+
+
+def exported(
+    memory: Memory,
+    stream: Any,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+    copy: bool | None,
+) -> object:
+    """Implement `Memory.__dlpack__`."""
+    engine, desc = memory.engine, memory.desc
+    if not desc.is_plain:
+        raise ExportError(
+            f"memory: DLPack describes plain layouts only; got {desc}; export memory.physical(), or"
+            " reorder the memory to a plain format"
+        )
+    if stream is not None:
+        if not isinstance(stream, Stream) or stream.engine is not engine:
+            raise ExportError(
+                f"memory: stream must be None or a stream of {engine.name}; got {stream!r}"
+            )
+        stream.wait()
+    own = memory.__dlpack_device__()
+    asked = own if dl_device is None else tuple(map(int, dl_device))
+    if asked not in (own, dlpack.HOST):
+        raise ExportError(
+            f"memory: a memory of {engine.name} can be exported to DLPack's devices {own} and"
+            f" {dlpack.HOST}, the host; got {asked}"
+        )
+    if asked != own:
+        if copy is False:
+            raise ExportError(
+                f"memory: a memory of {engine.name} is not in host memory; export a copy: copy=None"
+            )
+        copy, memory = True, type(memory).from_numpy(memory.numpy(), None, _host())
+    elif copy:
+        memory = memory.__copy__()
+    engine = memory.engine
+    handle = memory.address if engine.is_host else engine.to_dlpack(memory.buffer)
+    is_versioned = max_version is not None and max_version[0] >= 1
+    return dlpack.export(memory, handle, is_versioned=is_versioned, is_copy=bool(copy))
+
+
+def _host() -> Engine:
+    from dnncore.selection.plugins import engine
+
+    return engine("cpu")
