@@ -84,7 +84,7 @@ from dnncore.attributes import Attributes, PostOp
 from dnncore.cache import count as cache_count
 from dnncore.engines.array_kinds import ArrayKind, DeviceArrays, HostArrays
 from dnncore.engines.device import Device
-from dnncore.engines.engine import Buffer, Engine, HostEngine, check_size
+from dnncore.engines.engine import Buffer, Engine, HostEngine, Wrapped, check_size
 from dnncore.engines.measured import figures as measured_figures
 from dnncore.engines.memory import Memory
 from dnncore.engines.peaks import Peaks
@@ -116,6 +116,7 @@ from dnncore.ops.softmax import Softmax
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
 from dnncore.store import DiskStore
 from dnncore.tensors.datatypes import data_type, numpy_dtype
+from dnncore.tensors.datatypes import from_numpy_dtype as data_type_of
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -392,11 +393,13 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Softmax",
     "Stream",
     "TimedEvent",
+    "Wrapped",
     "ZeroPoints",
     "available_processors",
     "cache_count",
     "check_size",
     "data_type",
+    "data_type_of",
     "hold_at_fork",
     "holding",
     "hookimpl",

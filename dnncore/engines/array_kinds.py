@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from dnncore.engines.engine import Engine
     from dnncore.engines.memory import Memory
-    from dnncore.engines.stream import Stream
+    from dnncore.engines.stream import Event, Stream
     from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["ArrayKind", "DeviceArrays", "HostArrays"]
@@ -67,6 +67,9 @@ class DeviceArrays(ArrayKind):
         Raises `DescriptorError` for an array of another engine, or whose layout or type no
         descriptor has.
         """
+
+    def launched(self, arrays: Sequence[Any], result: Any, stream: Stream, event: Event) -> None:
+        """Called after the launch that reads the arrays and writes the result."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], like: Any) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -14,15 +14,29 @@ from dnncore.engines.peaks import Peaks
 from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
 from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
-    "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "aligned_bytes", "check_size",
+    "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "Wrapped", "aligned_bytes",
+    "check_size",
 ]  # fmt: skip
 
 Buffer = Any
 """A block of an engine's memory, opaque to the core; a 1-D uint8 array on host engines."""
 
 ALIGNMENT = 128  # bytes: two cache lines; OpenCL CPU devices require it of shared memory
+
+
+class Wrapped(NamedTuple):
+    """A buffer of the user's.
+
+    buffer: None if the tensor is empty. desc: the layout of a tensor in it, if it is known. owner:
+    what must live as long as the buffer is used.
+    """
+
+    buffer: Buffer | None
+    desc: MemoryDesc | None = None
+    owner: object = None
 
 
 class Engine:
@@ -151,6 +165,22 @@ class Engine:
         yield host
         if "w" in mode and nbytes:
             self.copy_in(stream, host, buffer).wait()
+
+    def wrap(self, native: Any) -> Wrapped | None:
+        """Return the buffer, and the layout if it has one, of an object of the runtime.
+
+        `Memory.wrap` calls it for buffers and arrays that the program made with the runtime. None
+        if this is no such object. Raises `DescriptorError` with the reason for one that cannot be a
+        memory of this engine.
+        """
+        return None
+
+    def place(self, buffer: Buffer) -> tuple[Hashable, int]:
+        """Return what a buffer is a part of, and the byte of it where the buffer begins.
+
+        The core asks for the user's buffers alone, to find those that overlap.
+        """
+        return id(buffer), 0
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:

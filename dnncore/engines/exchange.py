@@ -14,7 +14,7 @@ from dnncore.engines.arrays import (
     refuse_copy,
     shared_bytes,
 )
-from dnncore.engines.engine import Engine
+from dnncore.engines.engine import CpuEngine, Engine
 from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError, ExportError
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -22,7 +22,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 if TYPE_CHECKING:
     from dnncore.engines.memory import Memory
 
-__all__ = ["exported", "from_dlpack", "from_numpy"]
+__all__ = ["exported", "from_dlpack", "from_numpy", "wrapped"]
 
 Array = np.ndarray[Any, Any]
 
@@ -141,6 +141,25 @@ def _packed(
     return _from_array(cls, own.unpack(data), desc or own, engine, True)
 
 
+def wrapped(cls: type[Memory], native: Any, desc: MemoryDesc | None, engine: Engine) -> Memory:
+    """Implement `Memory.wrap` on a checked engine."""
+    found = engine.wrap(native)
+    if found is None:
+        raise DescriptorError(
+            f"memory: {engine.name} has no buffers such as {type(native).__name__};"
+            " Memory.from_numpy and Memory.from_dlpack take arrays"
+        )
+    desc = found.desc if desc is None else desc
+    if desc is None:
+        raise DescriptorError(
+            f"memory: {type(native).__name__} has no layout; pass desc=MemoryDesc(...)"
+        )
+    memory = cls(desc, engine, found.buffer)
+    if found.buffer is not None:
+        memory.owner = found.owner
+    return memory
+
+
 def exported(
     memory: Memory,
     stream: Any,
@@ -173,16 +192,10 @@ def exported(
             raise ExportError(
                 f"memory: a memory of {engine.name} is not in host memory; export a copy: copy=None"
             )
-        copy, memory = True, type(memory).from_numpy(memory.numpy(), None, _host())
+        copy, memory = True, type(memory).from_numpy(memory.numpy(), None, CpuEngine())
     elif copy:
         memory = memory.__copy__()
     engine = memory.engine
     handle = memory.address if engine.is_host else engine.to_dlpack(memory.buffer)
     is_versioned = max_version is not None and max_version[0] >= 1
     return dlpack.export(memory, handle, is_versioned=is_versioned, is_copy=bool(copy))
-
-
-def _host() -> Engine:
-    from dnncore.selection.plugins import engine
-
-    return engine("cpu")

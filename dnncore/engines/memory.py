@@ -106,6 +106,20 @@ class Memory:
         return exchange.from_dlpack(cls, tensor, desc, _checked_engine(engine), copy)
 
     @classmethod
+    def wrap(
+        cls, native: Any, desc: MemoryDesc | None = None, engine: Engine | None = None
+    ) -> Memory:
+        """Make a memory over an object of the engine's runtime, such as a `pyopencl.Buffer`.
+
+        desc: where the tensor is in the buffer; by default the layout of an array, or the bytes of
+            a buffer. Commands of other queues that write the object must have ended.
+
+        The object lives as long as the memory. Raises `DescriptorError` for objects that are not
+        the engine's, or too small.
+        """
+        return exchange.wrapped(cls, native, desc, _checked_engine(engine))
+
+    @classmethod
     def over(
         cls, desc: MemoryDesc, engine: Engine, buffer: Buffer, nbytes: int, start: int | None = None
     ) -> Self:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from dnncore import observers
 from dnncore.backend import Executable, Run
+from dnncore.engines.allocation import Allocation
 from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream, checked_event, checked_events
@@ -36,7 +37,6 @@ class Primitive:
             for argument, desc in pd.arguments
         ]
         self._pairs = list(_written_pairs(pd))
-        self._buffers_may_overlap = all(engine.is_host for _, _, engine in self._slots)
         self._user_scratchpad = pd.scratchpad_desc
         self._scratchpad_bytes = pd.scratchpad_bytes if self._user_scratchpad is None else 0
         self._engines = (engine, src_engine)
@@ -171,9 +171,7 @@ class Primitive:
         """Refuse an output that shares bytes with another argument, except in allowed pairs."""
         for i, j, may_be_one in self._pairs:
             written, other = memories[i], memories[j]
-            if written.buffer is not other.buffer and (
-                not self._buffers_may_overlap or _are_apart(written, other)
-            ):
+            if written.buffer is not other.buffer and _are_apart(written, other):
                 continue
             same = written.desc == other.desc and _same_start(written, other)
             if not (same and may_be_one) and _overlap(written, other):
@@ -397,23 +395,35 @@ def _written_pairs(pd: PrimitiveDesc) -> Iterator[tuple[int, int, bool]]:
 
 def _are_apart(a: Memory, b: Memory) -> bool:
     """Whether different buffers share no byte; two views of one host array may share some."""
-    if not (a.engine.is_host and b.engine.is_host):
+    if a.engine.is_host != b.engine.is_host:
         return True
-    (a_start, a_end), (b_start, b_end) = a.span, b.span
-    return a_end <= b_start or b_end <= a_start
+    if a.engine.is_host:
+        (a_start, a_end), (b_start, b_end) = a.span, b.span
+        return a_end <= b_start or b_end <= a_start
+    if isinstance(a.owner, Allocation) or isinstance(b.owner, Allocation):
+        return True
+    (a_whole, a_start), (b_whole, b_start) = _place(a), _place(b)
+    return a_whole != b_whole or a_start + a.nbytes <= b_start or b_start + b.nbytes <= a_start
+
+
+def _place(memory: Memory) -> tuple[Hashable, int]:
+    """What a memory's buffer is a part of, and the byte of it where the buffer begins."""
+    if memory.engine.is_host:
+        return "host", memory.address
+    return memory.engine.place(memory.buffer)
 
 
 def _same_start(a: Memory, b: Memory) -> bool:
-    return a.buffer is b.buffer or a.address == b.address  # only host engines get so far
+    return a.buffer is b.buffer or _place(a) == _place(b)
 
 
 def _overlap(a: Memory, b: Memory) -> bool:
     """Whether two tensors share an element, computed exactly from layouts within the buffers."""
-    if a.engine.is_host and b.engine.is_host:
-        low = min(a.address, b.address)
-        starts = (a.address - low, b.address - low)
-    else:
-        starts = (0, 0)
+    starts = (0, 0)
+    if a.buffer is not b.buffer:
+        places = (_place(a)[1], _place(b)[1])
+        low = min(places)
+        starts = (places[0] - low, places[1] - low)
     return np.shares_memory(_ghost(a.desc, starts[0]), _ghost(b.desc, starts[1]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,13 @@ from dnncore.engines.array_kinds import DeviceArrays
 from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Stream
+from dnncore.errors import DescriptorError
 from dnncore.functional.operands import Array
 from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import widened
 from dnncore.ops.types import HALF_TYPES
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.selection.reorder import reorder
-from dnncore.tensors.datatypes import from_numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.tensors.strides import Dims
 
@@ -134,8 +135,9 @@ class CompiledCall:
     def on_arrays(self, arrays: Sequence[Any], kind: DeviceArrays) -> Any:
         """Run on memories over arrays of the engine; return a new one."""
         engine = self.engine
-        like = first_of_device(arrays)
-        stream = kind.stream([a for a in arrays if not isinstance(a, np.ndarray)], engine)
+        given = [array for array in arrays if not isinstance(array, np.ndarray)]
+        like = given[0]
+        stream = kind.stream(given, engine)
         memories: list[Any] = self.places[:]
         for place, index, desc, nbytes, dtype, prepared in self.inputs:
             array = arrays[index]
@@ -145,30 +147,43 @@ class CompiledCall:
                     data = _ready(array, dtype, prepared).reshape(-1).view(np.uint8)
                     engine.copy_in(stream, data, memory.buffer)
             else:
+                if prepared is not None:
+                    _check_prepared(array, desc)
                 memory = _on_engine(kind.memory(array, engine, desc), desc, stream)
             memories[place] = memory
         result = kind.empty(self.shape, self.narrow or self.dst.dtype, like)
-        if self.narrow is None:
-            memories[self.result_place] = kind.memory(result, engine, self.dst)
-            self.primitive.launch(stream, memories)
-        else:
-            wide = memories[self.result_place] = Memory(self.dst, engine)
-            self.primitive.launch(stream, memories)
-            half = self.dst.with_data_type(from_numpy_dtype(self.narrow))
-            dst = kind.memory(result, engine, half)
-            op = Reorder(src=self.dst, dst=half)
-            PrimitiveDesc(op, engine).primitive().execute(stream, src=wide, dst=dst)
+        dst = kind.memory(result, engine, self.dst if self.narrow is None else None)
+        wide = dst if self.narrow is None else Memory(self.dst, engine)
+        memories[self.result_place] = wide
+        event = self.primitive.launch(stream, memories)
+        if wide is not dst:
+            dst = Memory(self.dst.with_data_type(dst.desc.data_type), engine, dst.buffer)
+            op = Reorder(src=wide.desc, dst=dst.desc)
+            event = PrimitiveDesc(op, engine).primitive().execute(stream, src=wide, dst=dst)
+        kind.launched(given, result, stream, event)
         return result
+
+
+def _check_prepared(array: Any, desc: MemoryDesc) -> None:
+    """Refuse an array of a device that a function of numpy would have to change."""
+    if math.prod(array.shape) != desc.nelems:
+        raise DescriptorError(
+            f"on a device, src0 must have the result's shape; got {array.shape}; broadcast it"
+        )
+    if array.dtype.kind not in "biu" and desc.data_type == "s8":
+        raise DescriptorError(
+            f"on a device, a condition must be of integers; got {array.dtype}; compare it with 0"
+        )
 
 
 def _on_engine(memory: Memory, desc: MemoryDesc, stream: Stream) -> Memory:
     """The elements of a memory in the layout and the type of a row-major descriptor."""
     if memory.desc is desc:
         return memory
-    if memory.desc.nelems != desc.nelems or memory.desc.data_type != desc.data_type:
-        memory = reorder(memory, MemoryDesc(memory.desc.dims, desc.data_type), stream=stream)
     memory = reorder(memory, MemoryDesc(memory.desc.dims, desc.data_type), stream=stream)
-    return Memory(desc, memory.engine, memory.buffer)
+    part = Memory(desc, memory.engine, memory.buffer)
+    part.owner = memory.owner
+    return part
 
 
 def first_of_device(arrays: Sequence[Any]) -> Any:

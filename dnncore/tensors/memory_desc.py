@@ -69,6 +69,7 @@ class MemoryDesc:
     __slots__ = (
         "_hash",
         "_key",
+        "_nbytes",
         "_opaque",
         "data_type",
         "dims",
@@ -89,6 +90,7 @@ class MemoryDesc:
     _opaque: Opaque | None
     _key: tuple[object, ...]
     _hash: int
+    _nbytes: int
 
     def __init__(
         self,
@@ -221,6 +223,13 @@ class MemoryDesc:
 
         0 when there is no element, and for the formats "any" and "undef".
         """
+        try:
+            return self._nbytes
+        except AttributeError:  # nobody has asked yet
+            object.__setattr__(self, "_nbytes", self._count_bytes())
+            return self._nbytes
+
+    def _count_bytes(self) -> int:
         if self._opaque:
             return self._opaque[1]
         span = self._span

@@ -33,9 +33,10 @@ def dnncore_backends() -> Backend:
     """Describe this backend to dnncore."""
     return Backend(
         "opencl",
-        "1.0",
+        "1.1",
         engines={"opencl": "dnncore_opencl.runtime.engine:OpenCLEngine"},
         implementations={
             ("opencl", operation): f"dnncore_opencl.{table}" for operation, table in TABLES.items()
         },
+        array_kinds={"pyopencl.array:Array": "dnncore_opencl.arrays:KIND"},
     )

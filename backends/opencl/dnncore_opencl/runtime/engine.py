@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dnncore.backend import (
     COMPLETED,
+    DescriptorError,
     Device,
     Engine,
     EngineUnavailable,
     Event,
     Order,
     Peaks,
+    Wrapped,
     uninterrupted,
 )
 from dnncore_opencl.devices.discovery import cl_devices, describe, pyopencl
 from dnncore_opencl.devices.handles import handles
+from dnncore_opencl.runtime import wrapping
 from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.peaks import measure
 from dnncore_opencl.runtime.pinned import LEAST_BYTES, Pinned, waits_for_itself
@@ -49,6 +54,7 @@ class OpenCLEngine(OpenedDevice):
             )
         super().__init__(index)
         self._open(devices[index], None)
+        _contexts[self.native.context.int_ptr, devices[index].int_ptr] = self
 
     @classmethod
     def from_native(cls, context: Any, device: Any = None) -> OpenCLEngine:
@@ -58,7 +64,16 @@ class OpenCLEngine(OpenedDevice):
         devices = cl_devices()
         Engine.__init__(engine, devices.index(device) if device in devices else -1)
         engine._open(device, context)
+        _contexts[context.int_ptr, device.int_ptr] = engine
         return engine
+
+    @classmethod
+    def of_context(cls, context: Any, device: Any) -> OpenCLEngine | None:
+        """The engine of a context that is open in this process, the last one if there are several.
+
+        None if there is none.
+        """
+        return _contexts.get((context.int_ptr, device.int_ptr))
 
     @classmethod
     def devices(cls) -> Sequence[Device]:
@@ -97,6 +112,42 @@ class OpenCLEngine(OpenedDevice):
             stream.under_way.keep(landing, host)
             return landing
         return self._copy(stream, host, buffer, host.size, wait_for)
+
+    @contextlib.contextmanager
+    def map(self, stream: Any, buffer: Any, nbytes: int, mode: str) -> Iterator[Any]:
+        """Map the buffer of a device whose memory is the host's; otherwise copy it."""
+        is_shared = self.is_cpu and nbytes and stream.order == "in"
+        way = wrapping.mapped(self, stream, buffer, nbytes, mode) if is_shared else None
+        with way or super().map(stream, buffer, nbytes, mode) as host:
+            yield host
+
+    def wrap(self, native: Any) -> Wrapped | None:
+        """Wrap a pyopencl buffer, also a part of one, an allocation of SVM, or an array."""
+        return wrapping.wrapped(self, native)
+
+    def place(self, buffer: Any) -> tuple[Hashable, int]:
+        """Where the buffer is, also if it is a part of another one."""
+        return wrapping.place(buffer)
+
+    @property
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """kDLOpenCL with the engine's index; a buffer's handle is its cl_mem."""
+        return None if self.index < 0 else (KDL_OPENCL, self.index)
+
+    def to_dlpack(self, buffer: Any) -> int:
+        """The cl_mem."""
+        handle: int = buffer.int_ptr
+        return handle
+
+    def from_dlpack(self, handle: int, nbytes: int) -> Any:
+        """The buffer of a cl_mem of this context."""
+        buffer = wrapping.of_handle(handle)
+        if not self.owns(buffer, nbytes):
+            raise DescriptorError(
+                f"{self.name}: the tensor must be a buffer of this engine's context with"
+                f" {nbytes} bytes; got {buffer.size} bytes of {buffer.context}; copy it by the host"
+            )
+        return buffer
 
     def stream(
         self, order: Order = "in", *, profiling: bool = False, native: Any = None
@@ -146,6 +197,11 @@ class OpenCLEngine(OpenedDevice):
             return copy(*arguments)
         except pyopencl().Error as error:
             raise self.failure(_cannot_copy(nbytes), error) from error
+
+
+_contexts: weakref.WeakValueDictionary[tuple[int, int], OpenCLEngine]
+_contexts = weakref.WeakValueDictionary()  # by context and device
+KDL_OPENCL = 4  # the type of device in DLPack's terms
 
 
 def _cannot_copy(nbytes: int) -> str:

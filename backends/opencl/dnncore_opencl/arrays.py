@@ -1,0 +1,143 @@
+"""Arrays of pyopencl as inputs and results of one-line functions."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dnncore.backend import DescriptorError, DeviceArrays, Event, Memory, MemoryDesc
+from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.runtime.engine import OpenCLEngine
+from dnncore_opencl.runtime.stream import OpenCLStream
+
+KEPT = 8  # queues of each thread, and engines of contexts that no program opened
+
+
+class _Queue(NamedTuple):
+    """A queue of the program, or None for arrays without one, and its stream."""
+
+    native: Any
+    engine: OpenCLEngine
+    stream: OpenCLStream
+
+
+class _Queues(threading.local):
+    """The queues that a thread has used by key, the least recently used first."""
+
+    def __init__(self) -> None:
+        self.of: OrderedDict[object, _Queue] = OrderedDict()
+
+
+class PyOpenCLArrays(DeviceArrays):
+    """`pyopencl.array.Array`. Work is queued on the array's own queue."""
+
+    name = "a pyopencl array"
+    from_numpy = "pyopencl.array.to_device(queue, array)"
+    to_numpy = "array.get()"
+
+    def __init__(self) -> None:
+        self._queues = _Queues()
+        self._engines: OrderedDict[OpenCLEngine, None] = OrderedDict()
+
+    def engine(self, array: Any) -> OpenCLEngine:
+        """The engine of the array's context; one is made for a context of the program."""
+        queue = array.queue
+        found = self._queues.of.get(id(queue))
+        if found is not None and queue is not None and not found.engine.is_lost:
+            return found.engine
+        context = array.context
+        device = context.devices[0] if queue is None else queue.device
+        engine = OpenCLEngine.of_context(context, device)
+        if engine is None or engine.is_lost:
+            engine = OpenCLEngine.from_native(context, device)
+        _keep(self._engines, engine, None)
+        return engine
+
+    def stream(self, arrays: Sequence[Any], engine: Any) -> OpenCLStream:
+        """The stream of the first array's queue, behind all events of the arrays."""
+        if not isinstance(engine, OpenCLEngine):
+            raise DescriptorError(
+                f"{engine.name}: the arrays are in the memory of an OpenCL device; leave engine="
+                " out, or convert them: array.get()"
+            )
+        native = next((array.queue for array in arrays if array.queue is not None), None)
+        key = engine if native is None else id(native)
+        found = self._queues.of.get(key)
+        if found is None or found.engine is not engine:
+            found = _Queue(native, engine, engine.stream(native=native))
+        _keep(self._queues.of, key, found)
+        for array in arrays:
+            for event in array.events:
+                if (
+                    array.queue is not native
+                    or found.stream.order == "out"
+                    or event.command_queue != native
+                ):
+                    event.wait()
+        return found.stream
+
+    def memory(self, array: Any, engine: Any, desc: MemoryDesc | None = None) -> Memory:
+        """A memory over the array's buffer."""
+        data = array.base_data
+        found = self._queues.of.get(id(array.queue))
+        if found is None or found.engine is not engine or array.queue is None:
+            _check_context(array, engine)
+        if (
+            desc is not None
+            and isinstance(data, pyopencl().Buffer)
+            and array.strides == _row_major(array.shape, array.dtype.itemsize)
+            and array.offset == 0
+            and array.dtype == desc.dtype
+        ):
+            return Memory.over(desc, engine, data, desc.nbytes)
+        return Memory.wrap(array, engine=engine)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], like: Any) -> Any:
+        """A new array on the queue, or else in the context, of another one."""
+        from pyopencl.array import empty
+
+        place = like.context if like.queue is None else like.queue
+        return empty(place, shape, dtype, allocator=like.allocator)
+
+    def launched(self, arrays: Sequence[Any], result: Any, stream: Any, event: Event) -> None:
+        """Let users of the arrays wait for a command, unless the queue keeps the order."""
+        queue = result.queue
+        if queue is None or any(array.queue is not queue for array in arrays):
+            event.wait()
+        elif stream.order == "out":
+            for array in (*arrays, result):
+                array.add_event(event.native)  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=1024)
+def _row_major(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
+    """The strides of a row-major array, in bytes."""
+    strides = []
+    for size in reversed(shape):
+        strides.append(width)
+        width *= size
+    return tuple(reversed(strides))
+
+
+def _check_context(array: Any, engine: Any) -> None:
+    if array.context != engine.native.context:
+        raise DescriptorError(
+            f"{engine.name}: the array must be of this engine's context, {engine.native.context};"
+            f" got one of {array.context}; leave engine= out, or copy it: array.get()"
+        )
+
+
+def _keep(of: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Keep a value, in place of the least recently used one."""
+    of[key] = value
+    of.move_to_end(key)
+    while len(of) > KEPT:
+        of.popitem(last=False)
+
+
+KIND = PyOpenCLArrays()
