@@ -37,7 +37,9 @@ before it.
      raised once by its stream and does not fail later commands. All streams of an engine share
      the clock of their events. Standard keys of `Device.limits`. What an engine does in a forked
      child. The docstrings of `Engine`, `Stream` and `Event` have the rules. Notes, details and
-     knobs of an acceptance.
+     knobs of an acceptance. Objects of the runtime become memories (`Engine.wrap`, `place`),
+     buffers pass by DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
+     `Backend.array_kinds`.
 
 Formats of a backend's own
 --------------------------

@@ -62,13 +62,18 @@ SECTIONS = (
         "A backend that only adds implementations to an engine kind needs none of this. For a"
         " device whose kernels use host memory, derive from `HostEngine`, and define only `kind`."
         " For a device with memory of its own, derive from `Engine`.",
-        ("Engine", "HostEngine", "Device", "Peaks", "Buffer"),
+        ("Engine", "HostEngine", "Device", "Peaks", "Buffer", "Wrapped"),
     ),
     Section(
         "Streams and events",
         "An engine with memory of its own derives from both. Its streams define `wait`, its events"
         " `wait`, `done` and `error`, and `start` and `end` if it supports profiling.",
         ("Stream", "Order", "HostStream", "Event", "COMPLETED", "TimedEvent", "Scratchpad"),
+    ),
+    Section(
+        "Arrays of other libraries",
+        "One-line functions take and return arrays of the kinds that backends know.",
+        ("ArrayKind", "HostArrays", "DeviceArrays"),
     ),
     Section(
         "Operations",
@@ -83,7 +88,10 @@ SECTIONS = (
     Section(
         "Attributes and tensors",
         "`accept` gets `Attributes`, and `bind` gets memories.",
-        ("Attributes", "PostOp", "Memory", "MemoryDesc", "data_type", "numpy_dtype"),
+        (
+            "Attributes", "PostOp", "Memory", "MemoryDesc", "data_type", "data_type_of",
+            "numpy_dtype",
+        ),
         is_brief=True,
     ),
     Section(

@@ -13,7 +13,7 @@ from dnncore.engines.device import Device
 from dnncore.engines.peaks import Peaks
 from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
 from dnncore.engines.threads import get_num_threads, set_num_threads
-from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
+from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError, ExportError
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
@@ -192,14 +192,14 @@ class Engine:
 
     def to_dlpack(self, buffer: Buffer) -> int:
         """The handle of a buffer, such as an address, that DLPack passes on as `data`."""
-        raise NotImplementedError
+        raise ExportError(f"{self.name}: buffers of this engine have no handles")
 
     def from_dlpack(self, handle: int, nbytes: int) -> Buffer:
         """Make a buffer of a handle on this device; raises `DescriptorError` if it has none.
 
         The core keeps the exporter's tensor alive.
         """
-        raise NotImplementedError
+        raise DescriptorError(f"{self.name}: this engine makes no buffers of handles")
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
         """Open a new stream. Programs open many, so this must take less than a millisecond.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +17,13 @@ from dnncore.engines.arrays import (
 )
 from dnncore.engines.engine import CpuEngine, Engine
 from dnncore.engines.stream import Stream
-from dnncore.errors import DescriptorError, ExportError
+from dnncore.errors import DescriptorError, ExportError, printable
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
     from dnncore.engines.memory import Memory
 
-__all__ = ["exported", "from_dlpack", "from_numpy", "wrapped"]
+__all__ = ["as_array", "exported", "from_dlpack", "from_numpy", "wrapped"]
 
 Array = np.ndarray[Any, Any]
 
@@ -31,6 +32,7 @@ def from_numpy(
     cls: type[Memory], values: Any, desc: MemoryDesc | None, engine: Engine, copy: bool | None
 ) -> Memory:
     """Implement `Memory.from_numpy` on a checked engine."""
+    _check_copy(copy)
     array = checked_values(values)
     if desc is None:
         desc = desc_of(array, own_layout=copy is False, may_repeat=True)
@@ -75,6 +77,7 @@ def from_dlpack(
     cls: type[Memory], exporter: Any, desc: MemoryDesc | None, engine: Engine, copy: bool | None
 ) -> Memory:
     """Implement `Memory.from_dlpack` on a checked engine."""
+    _check_copy(copy)
     tensor = dlpack.take(exporter)
     if not tensor.is_on_host and tensor.device != engine.dlpack_device:
         if not copy:
@@ -160,6 +163,41 @@ def wrapped(cls: type[Memory], native: Any, desc: MemoryDesc | None, engine: Eng
     return memory
 
 
+def as_array(memory: Memory, dtype: Any, copy: bool | None) -> Array:
+    """Implement `Memory.__array__`."""
+    _check_copy(copy)
+    desc = memory.desc
+    is_view = memory.engine.is_host and desc.is_plain and not desc.is_packed
+    try:
+        wanted = desc.dtype if dtype is None else np.dtype(dtype)
+        if copy is False and not (is_view and wanted == desc.dtype):
+            raise DescriptorError(
+                f"memory: numpy shares plain memories of host engines only, in their own type; got"
+                f" {memory!r} as {wanted}; use copy=None"
+            )
+        return np.array(memory.numpy(), dtype=wanted, copy=copy if is_view else None)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, DescriptorError):
+            raise
+        raise DescriptorError(
+            f"memory: the array's dtype must be one to which numpy converts {desc.dtype}; got"
+            f" {printable(repr(dtype))}"
+        ) from error
+
+
+def _check_copy(copy: object) -> None:
+    if copy is not None and not isinstance(copy, bool | np.bool_):
+        raise DescriptorError(f"memory: copy must be True, False or None; got {copy!r}")
+
+
+def _pair(what: str, value: Any) -> tuple[int, int]:
+    try:
+        first, second = map(operator.index, value)
+    except (TypeError, ValueError):
+        raise ExportError(f"memory: {what} must be two integers; got {value!r}") from None
+    return first, second
+
+
 def exported(
     memory: Memory,
     stream: Any,
@@ -168,6 +206,7 @@ def exported(
     copy: bool | None,
 ) -> object:
     """Implement `Memory.__dlpack__`."""
+    _check_copy(copy)
     engine, desc = memory.engine, memory.desc
     if not desc.is_plain:
         raise ExportError(
@@ -181,7 +220,7 @@ def exported(
             )
         stream.wait()
     own = memory.__dlpack_device__()
-    asked = own if dl_device is None else tuple(map(int, dl_device))
+    asked = own if dl_device is None else _pair("dl_device", dl_device)
     if asked not in (own, dlpack.HOST):
         raise ExportError(
             f"memory: a memory of {engine.name} can be exported to DLPack's devices {own} and"
@@ -197,5 +236,5 @@ def exported(
         memory = memory.__copy__()
     engine = memory.engine
     handle = memory.address if engine.is_host else engine.to_dlpack(memory.buffer)
-    is_versioned = max_version is not None and max_version[0] >= 1
+    is_versioned = max_version is not None and _pair("max_version", max_version)[0] >= 1
     return dlpack.export(memory, handle, is_versioned=is_versioned, is_copy=bool(copy))

@@ -226,13 +226,7 @@ class Memory:
 
         With copy=False, raises `DescriptorError` if the elements cannot be shared.
         """
-        is_view = self.engine.is_host and self.desc.is_plain and not self.desc.is_packed
-        if copy is False and not is_view:
-            raise DescriptorError(
-                f"memory: numpy shares plain memories of host engines only; got {self!r};"
-                " use copy=None"
-            )
-        return np.array(self.numpy(), dtype=dtype, copy=copy if is_view else None)
+        return exchange.as_array(self, dtype, copy)
 
     def __dlpack__(
         self,

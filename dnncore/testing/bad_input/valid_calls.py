@@ -229,6 +229,19 @@ MEMORIES = (
         "memory = dnn.Memory.from_numpy(np.frombuffer(bytes(24), np.float32).reshape(2, 3), None,"
         " engine); result = memory.nbytes"
     ),
+    (
+        "memory = dnn.Memory.from_numpy(np.ones((2, 3), '>f4')[:, ::-1], None, engine, copy=None);"
+        " result = memory.__array__(np.float32, copy=True)"
+    ),
+    (
+        "memory = dnn.Memory.from_dlpack(np.ones((2, 3), np.float32), dnn.MemoryDesc((2, 3)), engine,"
+        " copy=True); result = memory.__dlpack__(stream=engine.stream(), max_version=(1, 0),"
+        " dl_device=(1, 0), copy=True)"
+    ),
+    (
+        "memory = dnn.Memory.from_dlpack(dnn.Memory(dnn.MemoryDesc((5,), 's4'), engine),"
+        " engine=engine, copy=False); result = memory.__dlpack_device__()"
+    ),
 )
 CALLS = (
     "event = primitive.execute(engine.stream(), wait_for=[], **arguments)",
