@@ -71,13 +71,10 @@ class PyOpenCLArrays(DeviceArrays):
         if found is None or found.engine is not engine:
             found = _Queue(native, engine, engine.stream(native=native))
         _keep(self._queues.of, key, found)
+        is_ordered = native is not None and found.stream.order == "in"
         for array in arrays:
             for event in array.events:
-                if (
-                    array.queue is not native
-                    or found.stream.order == "out"
-                    or event.command_queue != native
-                ):
+                if not (is_ordered and array.queue is native and event.command_queue == native):
                     event.wait()
         return found.stream
 

@@ -44,7 +44,7 @@ def _array(engine: Any, array: Any) -> Wrapped:
     if min(places) < 0 or any(place % width for place in places):
         raise DescriptorError(
             f"{engine.name}: the array's strides {array.strides} and its offset {array.offset} must"
-            f" be multiples of {width} bytes, at least 0; copy it: array.copy()"
+            f" be multiples of {width} bytes, at least 0; pass an array that is not reversed"
         )
     strides = [step // width for step in array.strides] or [1]
     desc = MemoryDesc(shape, name, strides=strides, offset0=array.offset // width)

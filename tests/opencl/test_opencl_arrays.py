@@ -1,0 +1,341 @@
+"""The user's own objects of pyopencl: buffers, parts, SVM, arrays, contexts and queues."""
+
+import gc
+import itertools
+import threading
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opencl_engine import DEVICES, run_python
+
+import dnncore as dnn
+from dnncore import functional as F
+
+cl = pytest.importorskip("pyopencl")
+cla = pytest.importorskip("pyopencl.array")
+
+pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
+
+DESC = dnn.MemoryDesc((4, 4))
+VALUES = np.arange(-8, 8, dtype=np.float32).reshape(4, 4)
+
+
+@pytest.fixture(params=DEVICES)
+def engine(request):
+    return dnn.engine(request.param)
+
+
+@pytest.fixture
+def queue(engine):
+    return cl.CommandQueue(engine.native.context)
+
+
+@pytest.fixture
+def own_queue(engine):
+    """A queue of a context that dnncore did not make."""
+    context = cl.Context([engine.native.device])  # Intel's queues do not keep it
+    yield cl.CommandQueue(context)
+    del context
+
+
+def relu(engine, src, dst):
+    op = dnn.EltwiseForward("forward_inference", "relu", src=src.desc, dst=dst.desc)
+    dnn.PrimitiveDesc(op, engine).primitive().execute(engine.stream(), src=src, dst=dst).wait()
+
+
+# -- memories over buffers ------------------------------------------------------------------------
+
+
+def test_buffers_and_their_parts_become_memories(engine, queue):
+    whole = cl.Buffer(engine.native.context, cl.mem_flags.READ_WRITE, 4096)
+    assert dnn.Memory.wrap(whole, engine=engine).desc == dnn.MemoryDesc((4096,), "u8")
+    step = engine.device.limits["alignment"]
+    part = dnn.Memory.wrap(whole.get_sub_region(step, 64), DESC, engine)
+    part.fill(3)
+    found = np.empty(4096, np.uint8)
+    cl.enqueue_copy(queue, found, whole)
+    assert (found[step : step + 64].view(np.float32) == 3).all()
+    with pytest.raises(dnn.DescriptorError, match="at least 65 bytes"):
+        dnn.Memory.wrap(part.buffer, dnn.MemoryDesc((65,), "u8"), engine)
+
+
+def test_parts_of_one_buffer_that_overlap_are_refused(engine):
+    step = engine.device.limits["alignment"]
+    whole = cl.Buffer(engine.native.context, cl.mem_flags.READ_WRITE, 8 * step)
+    desc = dnn.MemoryDesc((2 * step // 4,))
+    first, second, apart = (
+        dnn.Memory.wrap(whole.get_sub_region(start * step, 2 * step), desc, engine)
+        for start in (0, 1, 2)
+    )
+    again = dnn.Memory.wrap(whole, desc, engine)
+    first.fill(-1)
+    relu(engine, first, apart)
+    relu(engine, first, again)  # in place
+    assert (first.numpy() == 0).all()
+    for dst in (second, again.submemory((4,), (0,))):
+        src = first if dst is second else first.submemory((4,), (1,))
+        with pytest.raises(dnn.DescriptorError, match="dst overlaps src"):
+            relu(engine, src, dst)
+
+
+def test_shared_virtual_memory_becomes_a_memory(engine, queue):
+    if not engine.native.device.svm_capabilities:
+        pytest.skip("the device has no SVM")
+    context, flags = engine.native.context, cl.svm_mem_flags.READ_WRITE
+    allocation = cl.SVMAllocation(context, 64, 128, flags, queue=queue)
+    alive = weakref.ref(allocation) if hasattr(allocation, "__weakref__") else None
+    memory = dnn.Memory.wrap(allocation, DESC, engine)
+    memory.fill(5)
+    found = np.empty((4, 4), np.float32)
+    cl.enqueue_copy(queue, found, allocation)
+    queue.finish()
+    assert (found == 5).all()
+    del allocation
+    gc.collect()
+    assert alive is None or alive() is not None
+    assert (memory.numpy() == 5).all()
+    array = cl.svm_empty(context, flags, (4, 4), np.float32)
+    dnn.Memory.wrap(cl.SVM(array), DESC, engine).fill(2)
+
+
+def test_other_objects_are_refused_with_the_reason(engine, own_queue):
+    foreign = cl.Buffer(own_queue.context, cl.mem_flags.READ_WRITE, 64)
+    with pytest.raises(dnn.DescriptorError, match=r"of this engine.s context.*from_native"):
+        dnn.Memory.wrap(foreign, DESC, engine)
+    for native in (np.ones(4), None, 3):
+        with pytest.raises(dnn.DescriptorError, match="has no buffers such as"):
+            dnn.Memory.wrap(native, DESC, engine)
+    with pytest.raises(dnn.DescriptorError, match="cpu has no buffers such as Buffer"):
+        dnn.Memory.wrap(foreign, DESC, dnn.engine("cpu"))
+
+
+def test_memories_pass_by_dlpack_within_a_context(engine):
+    memory = dnn.Memory.from_numpy(VALUES, engine=engine)
+    other = dnn.Memory.from_dlpack(memory, engine=engine)
+    other.fill(1)
+    assert (memory.numpy() == 1).all()
+    assert memory.__dlpack_device__() == (4, engine.index)
+    part = dnn.Memory.from_dlpack(memory.submemory((2, 2), (1, 1)), engine=engine)
+    part.fill(7)
+    assert memory.numpy().sum() == 12 + 4 * 7
+    separate = dnn.Memory.from_dlpack(memory, engine=engine, copy=True)
+    separate.fill(0)
+    assert memory.numpy().sum() == 12 + 4 * 7
+    on_host = np.from_dlpack(memory, device="cpu")
+    assert np.array_equal(on_host, memory.numpy())
+    cpu = dnn.engine("cpu")
+    with pytest.raises(dnn.DescriptorError, match=r"not on cpu.*copy=True"):
+        dnn.Memory.from_dlpack(memory, engine=cpu)
+    assert dnn.Memory.from_dlpack(memory, engine=cpu, copy=True).numpy().sum() == 12 + 4 * 7
+    with pytest.raises(BufferError, match="not in host memory"):
+        memory.__dlpack__(dl_device=(1, 0), copy=False)
+    mine = type(engine).from_native(cl.Context([engine.native.device]), engine.native.device)
+    with pytest.raises(dnn.DescriptorError, match="of this engine's context"):
+        dnn.Memory.from_dlpack(memory, engine=mine)
+
+
+def test_a_buffer_lives_as_long_as_a_tensor_of_it(engine):
+    memory = dnn.Memory.from_numpy(VALUES, engine=engine)
+    alive = weakref.ref(memory)
+    other = dnn.Memory.from_dlpack(memory, engine=engine)
+    del memory
+    gc.collect()
+    assert alive() is not None
+    assert np.array_equal(other.numpy(), VALUES)
+    del other
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_map_of_a_cpu_is_the_buffer_itself(engine):
+    memory = dnn.Memory.from_numpy(VALUES, engine=engine)
+    addresses = []
+    for mode in ("r", "rw", "w"):
+        with memory.map(engine.stream(), mode) as data:
+            addresses.append(data.ctypes.data)
+            if mode == "w":
+                data.view(np.float32)[:] = 4
+            elif mode == "rw":
+                data.view(np.float32)[0] = 100
+    assert (memory.numpy() == 4).all()
+    if engine.is_cpu:
+        assert len(set(addresses)) == 1
+    with memory.map() as data:
+        kept = data
+    del memory
+    gc.collect()
+    assert kept.view(np.float32).tolist() == [4] * 16  # its buffer is alive
+
+
+# -- arrays of functions --------------------------------------------------------------------------
+
+
+def test_functions_return_arrays_on_the_queue_of_their_inputs(engine, queue, own_queue):
+    for place in (queue, own_queue, queue):
+        array = cla.to_device(place, VALUES)
+        result = F.matmul(array, array, activation="relu")
+        assert isinstance(result, cla.Array)
+        assert result.queue is place
+        assert np.array_equal(result.get(), np.maximum(VALUES @ VALUES, 0))
+        assert np.array_equal(F.add(array, 1).get(), VALUES + 1)
+        assert np.array_equal(F.add([1, 2, 3, 4], array).get(), np.add(VALUES, [1, 2, 3, 4]))
+
+
+@pytest.mark.parametrize("dtype", ["f2", ml_dtypes.bfloat16, "i1", "u1", "i2", "f4"])
+def test_types_are_those_of_numpys_arrays(queue, dtype):
+    values = (VALUES + (8 if dtype == "u1" else 0)).astype(dtype)
+    if dtype == "i2":
+        with pytest.raises(dnn.DescriptorError, match="data type"):
+            F.relu(cla.to_device(queue, values))
+        return
+    array = cla.to_device(queue, values)
+    for got, right in (
+        (F.relu(array), F.relu(values)),
+        (F.sum(array, 1), F.sum(values, 1)),
+        (F.relu(array[1:, ::2]), F.relu(values[1:, ::2])),
+        (F.square(array.T), F.square(values.T)),
+    ):
+        assert got.dtype == right.dtype
+        assert np.array_equal(got.get(), right)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    starts=st.lists(st.integers(0, 1), min_size=3, max_size=3),
+    steps=st.lists(st.integers(1, 2), min_size=3, max_size=3),
+    perm=st.permutations(range(3)),
+)
+def test_views_of_arrays_are_read_as_numpy_reads_them(shape, starts, steps, perm):
+    queue = cl.CommandQueue(dnn.engine(DEVICES[0]).native.context)
+    values = np.arange(np.prod([2 * n for n in shape]), dtype=np.float32) - 20
+    values = values.reshape([2 * n for n in shape])
+    index = tuple(itertools.starmap(slice, zip(starts, (None,) * 3, steps, strict=True)))
+    index = index[: len(shape)]
+    order = [p for p in perm if p < len(shape)]
+    array = cla.to_device(queue, values)[index].transpose(order)
+    assert np.array_equal(F.relu(array).get(), F.relu(values[index].transpose(order)))
+
+
+def test_numbers_and_empty_arrays(queue):
+    single = cla.to_device(queue, np.array(-3, np.float32))
+    assert F.abs(single).get() == 3
+    assert F.abs(single).shape == ()
+    assert F.exp(cla.empty(queue, (2, 0, 3), np.float32)).shape == (2, 0, 3)
+
+
+def test_memory_of_pools_and_shared_virtual_memory_is_taken(engine, queue):
+    allocators = [cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))]
+    if engine.native.device.svm_capabilities:
+        allocators.append(cl.tools.SVMAllocator(engine.native.context, queue=queue))
+    for allocator in allocators:
+        array = cla.to_device(queue, VALUES, allocator=allocator)
+        results = [F.add(array, i) for i in range(5)]
+        assert all(type(r.base_data) is type(array.base_data) for r in results)
+        assert all(np.array_equal(r.get(), VALUES + i) for i, r in enumerate(results))
+
+
+def test_work_waits_for_the_events_of_its_arrays(engine, queue):
+    other = cl.CommandQueue(engine.native.context)
+    array = cla.to_device(queue, VALUES)
+    queue.finish()
+    gate = cl.UserEvent(engine.native.context)
+    values = -VALUES
+    late = cl.enqueue_copy(other, array.base_data, values, is_blocking=False, wait_for=[gate])
+    other.flush()
+    array.add_event(late)
+    threading.Timer(0.2, gate.set_status, (cl.command_execution_status.COMPLETE,)).start()
+    assert np.array_equal(F.relu(array).get(), np.maximum(-VALUES, 0))
+
+
+def test_queues_out_of_order_have_events(engine):
+    properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    try:
+        queue = cl.CommandQueue(engine.native.context, properties=properties)
+    except cl.Error:
+        pytest.skip("the device has no queues out of order")
+    array = cla.to_device(queue, VALUES)
+    for _ in range(10):
+        result = F.relu(F.add(F.square(array), -9))
+        assert result.events
+        assert np.array_equal(result.get(), np.maximum(VALUES**2 - 9, 0))
+
+
+def test_arrays_without_a_queue_are_complete(engine):
+    array = cla.to_device(cl.CommandQueue(engine.native.context), VALUES).with_queue(None)
+    result = F.square(array)
+    assert result.queue is None
+    assert np.array_equal(result.get(cl.CommandQueue(engine.native.context)), VALUES**2)
+
+
+def test_arrays_of_several_kinds_and_places_are_refused(engine, queue, own_queue):
+    array, foreign = cla.to_device(queue, VALUES), cla.to_device(own_queue, VALUES)
+    for call, message in (
+        (lambda: F.add(array, VALUES), r"one kind;.*to_device\(queue, array\) or array\.get\(\)"),
+        (lambda: F.add(array, foreign), "of this engine's context"),
+        (lambda: F.relu(array, engine="cpu"), r"cpu: the arrays are in the memory of an OpenCL"),
+        (lambda: F.relu(foreign, engine=engine), "of this engine's context"),
+        (lambda: F.relu(array[::-1]), r"must be multiples of 4 bytes, at least 0; pass"),
+        (lambda: F.where(array, 1, 0), "a condition must be of integers; got float32"),
+        (lambda: F.relu(cla.to_device(queue, np.ones(3))), "float32 holds exactly.*float64"),
+    ):
+        with pytest.raises(dnn.DescriptorError, match=message):
+            call()
+    condition = cla.to_device(queue, (VALUES > 0).astype(np.int8))
+    chosen = F.where(condition, array, 0)
+    assert np.array_equal(chosen.get(), np.maximum(VALUES, 0))
+
+
+def test_threads_use_one_array(queue):
+    array = cla.to_device(queue, VALUES)
+    queue.finish()
+    right = []
+
+    def work(i):
+        sums = [F.add(array, i + n).get() for n in range(20)]
+        right.append(all(np.array_equal(s, VALUES + i + n) for n, s in enumerate(sums)))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 4
+
+
+def test_contexts_come_and_go(engine):
+    for i in range(12):
+        context = cl.Context([engine.native.device])
+        queue = cl.CommandQueue(context)
+        assert F.add(cla.to_device(queue, VALUES), i).get()[0, 0] == i - 8
+
+
+@pytest.mark.parametrize("name", DEVICES[:1])
+def test_the_end_of_a_process_and_forks(name):
+    code = f"""
+        import os
+        import numpy as np
+        import pyopencl as cl
+        import pyopencl.array as cla
+        import dnncore as dnn
+        from dnncore import functional as F
+        engine = dnn.engine({name!r})
+        queue = cl.CommandQueue(engine.native.context)
+        array = cla.to_device(queue, np.ones((3, 3), np.float32))
+        kept = F.relu(array), dnn.Memory.wrap(array, engine=engine)
+        capsule = kept[1].__dlpack__(max_version=(1, 0))
+        pid = os.fork()
+        if not pid:
+            try:
+                F.relu(array)
+            except dnn.EngineUnavailable:
+                os._exit(0)
+            os._exit(1)
+        print(os.waitpid(pid, 0)[1], kept[0].get().sum())
+    """
+    done = run_python(code)
+    assert (done.returncode, done.stdout) == (0, "0 9.0\n"), done.stderr
