@@ -151,6 +151,8 @@ class CompiledCall:
                     _check_prepared(array, desc)
                 memory = _on_engine(kind.memory(array, engine, desc), desc, stream)
             memories[place] = memory
+        if stream.order == "out":
+            stream.wait()  # for copies and reorders, and the commands that the arrays wait for
         result = kind.empty(self.shape, self.narrow or self.dst.dtype, like)
         dst = kind.memory(result, engine, self.dst if self.narrow is None else None)
         wide = dst if self.narrow is None else Memory(self.dst, engine)
@@ -159,7 +161,11 @@ class CompiledCall:
         if wide is not dst:
             dst = Memory(self.dst.with_data_type(dst.desc.data_type), engine, dst.buffer)
             op = Reorder(src=wide.desc, dst=dst.desc)
-            event = PrimitiveDesc(op, engine).primitive().execute(stream, src=wide, dst=dst)
+            event = (
+                PrimitiveDesc(op, engine)
+                .primitive()
+                .execute(stream, src=wide, dst=dst, wait_for=[event])
+            )
         kind.launched(given, result, stream, event)
         return result
 
