@@ -397,16 +397,42 @@ def test_numbers_of_any_size_are_no_less_exact_than_by_fma(exponent: int) -> Non
     assert np.linalg.norm(got - exact) <= np.linalg.norm(error_of_fma(src, weights))
 
 
-@pytest.mark.parametrize("exponent", [-115, -120, -126, -135])
-def test_of_the_smallest_numbers_what_is_below_2_to_minus_136_is_lost(exponent: int) -> None:
+@pytest.mark.parametrize("exponent", [-115, -120, -126, -135, -143])
+@pytest.mark.parametrize("other", [0, 20])
+def test_of_the_smallest_numbers_no_bits_are_lost(exponent: int, other: int) -> None:
     rng = np.random.default_rng(2)
     src = np.ldexp(rng.uniform(0.5, 1, (16, 64)).astype(np.float32), exponent)
-    weights = np.full((64, 16), 2.0**20, np.float32)
+    weights = np.ldexp(rng.uniform(0.5, 1, (64, 16)).astype(np.float32), other)
+    for factors in ((src, weights), (weights.T, src.T)):
+        got, exact = product_of(*map(np.ascontiguousarray, factors))
+        off = np.linalg.norm(got - exact)
+        assert off <= np.linalg.norm(error_of_fma(*factors)) + 16 * 2.0**-149
+
+
+def test_a_tiny_number_counts_where_others_are_multiplied_by_zero() -> None:
+    rng = np.random.default_rng(3)
+    src = rng.standard_normal((16, 64), np.float32)
+    src[3, 40:] *= np.float32(2.0**-120)
+    weights = rng.standard_normal((64, 16), np.float32)
+    weights[:40] = 0
     got, exact = product_of(src, weights)
-    off = np.abs(got - exact)
-    assert off.max() <= 64 * 2.0**20 * 2.0**-136 + 3e-7 * exact.max()
-    if exponent < -120:
-        assert off.max() > 3e-7 * exact.max()
+    assert np.linalg.norm((got - exact)[3]) <= 1e-6 * np.linalg.norm(exact[3])
+
+
+@pytest.mark.parametrize("name", ["3x3 with bias, channels that fill no chunk", "groups",
+                                  "backward data with a stride", "products of transposed matrices",
+                                  "backward weights, three channels"])  # fmt: skip
+def test_tiny_whole_numbers_come_out_exactly(name: str) -> None:
+    """Their lower bits would be lost: 2^-140 is a number of f32, and no sum of two of TF32."""
+    implementation, make = PROBLEMS[name]
+    op = make()
+    arrays = inputs(op)
+    first = next(iter(arrays))
+    arrays[first] *= np.float32(2.0**-140)
+    if "bias" in arrays:
+        arrays["bias"] *= np.float32(2.0**-140)
+    got = computed(implementation(Plain), op, arrays)
+    np.testing.assert_array_equal(got, expected(op, arrays))
 
 
 @pytest.mark.parametrize("depth", [32, 64, 128, 192, 256, 512])

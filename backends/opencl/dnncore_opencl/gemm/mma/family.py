@@ -2,7 +2,8 @@
 
 Each f32 number is the sum of two TF32 numbers, so a product of f32 is three products of TF32. The
 tensor cores truncate their sums. So their sums are short, and the vector units add them. The error
-is below that of f32 arithmetic. If a result is not finite, fma computes its tile again.
+is below that of f32 arithmetic. If a result is not finite, or small because of tiny factors, fma
+computes its tile again.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ REGISTERS = 1 << 16  # of a multiprocessor
 LOCAL_MEMORY = 227 << 10  # of a group
 RESERVED = 1 << 10  # bytes of local memory that NVIDIA's driver adds to each group
 INT_BYTES = 4
+FLAGS = 2  # of a group, in local memory
 MOST_REGISTERS = 255  # of a work-item
 MAX_ITEMS = 1024  # of a group
 # From so many values of k on, the most steps of a chain. Longer ones lose more, as tensor cores
@@ -215,7 +216,7 @@ class MmaProduct:
         tables = rows + (rows if v.a_along_k else lines)
         tables += rows if v.window is not None and v.a_along_k else 0
         tables += 0 if v.b_along_k else lines * (4 if is_window_b else 1)
-        return self.tile.local_bytes + INT_BYTES * (tables + 1)
+        return self.tile.local_bytes + INT_BYTES * (tables + FLAGS)
 
     @property
     def spills(self) -> bool:
