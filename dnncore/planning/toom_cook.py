@@ -81,6 +81,21 @@ class ToomCook:
         columns = (*(_powers(p, self.outputs) for p in self.points), _infinity(self.outputs))
         return transposed(columns)
 
+    @cached_property
+    def taps(self) -> Rows:
+        """TAPS: a filter from its values at the points, TAPS * WEIGHTS = 1.
+
+        The middle tap comes from the values at the first pair, +p and -p.
+        """
+        first, plus, *_ = self.weights
+        middle = 1 / (2 * plus[1])
+        rest = [Fraction(0)] * (self.span - 3)
+        return (
+            (1 / first[0], Fraction(0), Fraction(0), *rest),
+            (Fraction(0), middle, -middle, *rest),
+            _infinity(self.span),
+        )
+
     @property
     def is_exact(self) -> bool:
         """Whether small integers give the exact result: factors are sums of powers of two."""

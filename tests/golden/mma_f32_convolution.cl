@@ -293,6 +293,23 @@ static inline uint inside_bits(const int at, const int step, const int size, con
 
 #define NOWHERE INT_MIN  // the place of lines past the end
 
+#if SPLIT
+// The lower one of the two numbers that an f32 becomes has no bits below 2^-136. So numbers below
+// TINY lose bits.
+#define TINY 0x1p-112f
+#define SMALL_SUM 0x1p-40f
+
+static inline int has_tiny(__global const uint4 *from, const int chunk, const int bytes) {
+    int tiny = 0;
+    UNROLL for (int i = 0; i < 4; i++)
+        if (4 * i < bytes) {
+            const uint doubled = ((__global const uint *)(from + chunk))[i] << 1;  // without sign
+            tiny |= doubled != 0 && doubled < as_uint(TINY) << 1;
+        }
+    return tiny;
+}
+#endif
+
 #define TAP_BITS_Z 11  // where the bits of the middle dim and the slowest one begin
 #define TAP_BITS_Y 22
 
@@ -337,7 +354,7 @@ void mma(
     const int4 w_size) {
     // Copies to lines that do not begin at a multiple of 128 bytes take twice as long.
     __local uint4 __attribute__((aligned(128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
-    __local int is_special;
+    __local int is_special, is_small;
     EXCHANGE
     // Where rows are in c. One work-item computes this for a row, and all read it.
     __local int c_rows[ROWS];
@@ -499,16 +516,16 @@ void mma(
 #define A_BYTES(i) bytes
 #endif
 #if A_ALONG_K
-#define COPY_A(slot, i) copy_chunk(COPY_TO(A, a, i), a, a_at[i] + a_from, A_BYTES(i));
+#define COPY_A(slot, i) TAKE(COPY_TO(A, a, i), a, a_at[i] + a_from, A_BYTES(i));
 #else
 #define COPY_A(slot, i)                                                                            \
     {                                                                                              \
         const int from = a_lines[slot][a_line + (i) * A_STEP];                                     \
-        copy_chunk(COPY_TO(A, a, i), a, from, from != NOWHERE && is_needed ? a_bytes : 0);         \
+        TAKE(COPY_TO(A, a, i), a, from, from != NOWHERE && is_needed ? a_bytes : 0);               \
     }
 #endif
 #if B_ALONG_K
-#define COPY_B(slot, i) copy_chunk(B_TILE + COPY_TO(B, b, i), b, b_at[i] + b_from, bytes);
+#define COPY_B(slot, i) TAKE(B_TILE + COPY_TO(B, b, i), b, b_at[i] + b_from, bytes);
 #elif WINDOW_B
 #define COPY_B(slot, i)                                                                            \
     {                                                                                              \
@@ -516,15 +533,18 @@ void mma(
         const int is_inside = (uint)(from.y + b_shift.y) < (uint)w_size.y                          \
             && (uint)(from.z + b_shift.z) < (uint)w_size.z                                         \
             && (uint)(from.w + b_shift.w) < (uint)w_size.w;                                        \
-        copy_chunk(B_TILE + COPY_TO(B, b, i), b, from.x, is_inside && is_needed ? b_bytes : 0);    \
+        TAKE(B_TILE + COPY_TO(B, b, i), b, from.x, is_inside && is_needed ? b_bytes : 0);          \
     }
 #else
 #define COPY_B(slot, i)                                                                            \
     {                                                                                              \
         const int from = b_lines[slot][b_line + (i) * B_STEP];                                     \
-        copy_chunk(B_TILE + COPY_TO(B, b, i), b, from, from != NOWHERE && is_needed ? b_bytes : 0);\
+        TAKE(B_TILE + COPY_TO(B, b, i), b, from, from != NOWHERE && is_needed ? b_bytes : 0);      \
     }
 #endif
+
+// What is done with chunks: they are copied to a tile.
+#define TAKE copy_chunk
 
 // A stage is copied in parts, beside all steps but the last, which multiplies behind the barrier;
 // one that is not needed is all zeros.
@@ -688,7 +708,7 @@ void mma(
     UNROLL for (int i = 0; i < TILES_M; i++)
         UNROLL for (int j = 0; j < TILES_N; j++)
             UNROLL for (int e = 0; e < 4; e++) sums[i][j][e] = 0;
-    if (item == 0) is_special = 0;
+    if (item == 0) is_special = is_small = 0;
     FIRST_CHUNK
     for (int s = first; s < first + STAGES - 1; s++) {
         PREPARE(s)
@@ -726,14 +746,39 @@ void mma(
     COPIES_WAIT(0);
 
 #if SPLIT
-    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN. Then fma computes the
-    // tile.
-    int special = 0;
+    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN, and they lose bits of tiny
+    // factors. Then fma computes the tile. Tiny factors matter only where a sum is small, so only
+    // then they are looked for.
+    int special = 0, small = 0;
     UNROLL for (int i = 0; i < TILES_M; i++)
         UNROLL for (int j = 0; j < TILES_N; j++)
-            UNROLL for (int e = 0; e < 4; e++) special |= !isfinite(sums[i][j][e]);
+            UNROLL for (int e = 0; e < 4; e++) {
+                special |= !isfinite(sums[i][j][e]);
+                small |= fabs(sums[i][j][e]) < SMALL_SUM;
+            }
     if (special) is_special = 1;
+    if (small) is_small = 1;
     barrier(CLK_LOCAL_MEM_FENCE);
+    if (is_small) {
+        int tiny = 0;
+        FIRST_CHUNK
+        for (int s = first; s < end; s++) {
+            PREPARE(s)
+#if !A_ALONG_K || !B_ALONG_K
+            barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+            const int is_needed = 1, slot = s & 1;
+            CHUNK_BYTES
+#undef TAKE
+#define TAKE(to, from, chunk, bytes) tiny |= has_tiny(from, chunk, bytes)
+            COPY_PART(0, 1)
+#undef TAKE
+#define TAKE copy_chunk
+            NEXT_CHUNK
+        }
+        if (tiny) is_special = 1;
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
     if (is_special) {
         UNROLL for (int i = 0; i < TILES_M; i++)
             UNROLL for (int j = 0; j < TILES_N; j++)

@@ -24,6 +24,25 @@ typedef PASTE(float, LANES) floats;
 #define VECTOR(pointer) (*(__global floats *)(pointer))
 #define CONST_VECTOR(pointer) (*(__global const floats *)(pointer))
 
+// Replaces all of `count` values that are not finite by those of an expression of their index. Only
+// the expression needs a loop that is not unrolled.
+#define REPLACE_WHAT_IS_NOT_FINITE(values, count, index, expression)                               \
+    {                                                                                              \
+        int is_finite = 1;                                                                         \
+        _Pragma("unroll") for (int i = 0; i < (count); i++) is_finite &= isfinite((values)[i]);    \
+        if (!is_finite) {                                                                          \
+            _Pragma("nounroll") for (int index = 0; index < (count); index++) {                    \
+                float value = 0;                                                                   \
+                _Pragma("unroll") for (int i = 0; i < (count); i++)                                \
+                    value = i == index ? (values)[i] : value;                                      \
+                if (isfinite(value)) continue;                                                     \
+                value = expression;                                                                \
+                _Pragma("unroll") for (int i = 0; i < (count); i++)                                \
+                    (values)[i] = i == index ? value : (values)[i];                                \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
 static inline void src_points_down(const floats *x, const int step, floats *y) {
     y[0] = -1.0f * x[0 * step] + x[2 * step];
     const floats even1 = x[2 * step];

@@ -15,6 +15,7 @@ import numpy as np
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image
+from dnncore_cpu_numba.convolution.winograd.direct_task import direct_sums
 from dnncore_cpu_numba.convolution.winograd.task import KERNELS, winograd_loop
 from dnncore_cpu_numba.convolution.winograd.transforms import (
     OUTPUTS,
@@ -129,7 +130,8 @@ class WinogradLoop:
             "dst_batch": dst.outer[0], "dst_row": dst.planes[1], "dst_pixel": dst.row,
             "dst_step": dst.block, "dst_lanes": g.oc % lanes,
             "dst_height": g.dst[1], "dst_width": g.dst[2],
-            "writers": self._writers(edge, chain), "operand_count": len(operands),
+            "writers": self._writers(edge, chain), "direct": direct_sums.address,
+            "operand_count": len(operands),
             "operands": [_operand(operand) for operand in operands],
         }  # fmt: skip
         return Step(winograd_loop, values, self.shares)

@@ -5,9 +5,10 @@ are transformed (`convolution/winograd/transforms.py`), multiplied position by
 position, which is a matrix product of tiles by channels for each of 36 positions, and transformed
 back. Backward by data is the same from diff_dst to diff_src with flipped filters.
 
-Rounding errors are `error_factor` times those of direct sums, and nothing is exact. One NaN or
-infinity makes all 16 pixels of each tile that reads it NaN or infinite, where the direct algorithm
-has at most 9; and where a filter overflows when transformed, so does dst.
+Rounding errors are `error_factor` times those of direct sums, and nothing is exact. Results that
+are not finite are summed up directly (`direct_task.py`). So they are finite wherever direct sums
+are, unless a transformed filter overflows, which takes taps above 1.6e38. NaN and infinity of src
+do not spread over a tile.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ WINOGRAD = Record(
     ("dst_batch dst_row dst_pixel dst_step", "bytes", "strides"),
     ("dst_lanes dst_height dst_width", "count"),
     ("writers", Pointer(KERNELS), "`DST_CALL` by [last tile of a row]"),
+    ("direct", "address", "a `DIRECT_CALL`"),
     ("operand_count", "count"),
     ("operands", Many(MATRIX)),
 )
@@ -185,6 +186,7 @@ def _write_tiles(params, products, panel, first, count):
             DST_CALL.call(
                 writers.whole, products=products, plane=plane, dst=dst, row=row_bytes,
                 pixel=pixel_bytes, step=step, count=whole, rows=rows, lanes=0, operands=operands,
+                direct=params.direct, loop=address(params), tile=tile, vector=vector,
             )  # fmt: skip
         if lanes:
             _find_operands(params, room, image, y, x, vector + whole)
@@ -192,6 +194,7 @@ def _write_tiles(params, products, panel, first, count):
             DST_CALL.call(
                 writers.last, products=last, plane=plane, dst=dst, row=row_bytes,
                 pixel=pixel_bytes, step=step, count=1, rows=rows, lanes=lanes, operands=operands,
+                direct=params.direct, loop=address(params), tile=tile, vector=vector + whole,
             )  # fmt: skip
         products += params.vectors * lane_bytes
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from llvmlite import ir
+
 from dnncore.planning.toom_cook import F43, TAPS, Rows
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
@@ -54,6 +56,16 @@ DST_CALL = Record(
     ("row pixel step", "bytes", "strides; step: to the next vector of channels"),
     ("count rows lanes", "count", "vectors, and rows and lanes that exist"),
     ("operands", Pointer(OPERAND), "for each row that the epilogue reads"),
+    ("direct", "address", "of a function of `DIRECT_CALL`, for pixels that are not finite"),
+    ("loop", "address", "of the parameters of the task"),
+    ("tile vector", "index", "of all tiles, and of the first vector of channels"),
+)
+DIRECT_CALL = Record(
+    "direct sums of pixels of a row of a tile",
+    ("loop", "address", "of the parameters of the task"),
+    ("tile vector row", "index"),
+    ("columns", "count", "pixels"),
+    ("pixels", "address", "a vector of channels for each, to be replaced where not finite"),
 )
 
 
@@ -229,6 +241,7 @@ class DstTransform(NativeKernel):
             for r, row in enumerate(_columns(_from_points, builder, F43.dst, tile)):
                 with builder.if_then(builder.icmp_signed(">", args["rows"], I64(r))):
                     pixels = _from_points(builder, F43.dst[: self.columns], row)
+                    pixels = self._finite(builder, args, index, r, pixels)
                     views = [view(operand, index, r) for operand in operands]
                     pointer = _at(builder, dst, (args["row"], r))
                     own = View(builder, vector, pointer, args["pixel"], I64(0), 0, mask)
@@ -237,6 +250,36 @@ class DstTransform(NativeKernel):
 
         start = [vir.address(builder, args[name]) for name in ("products", "dst")]
         vir.loop(builder, args["count"], start, transform)
+
+    def _finite(
+        self, builder: Builder, args: vir.Values, index: Value, r: int, pixels: list[Value]
+    ) -> list[Value]:
+        """Let a call replace pixels of row r that are not finite."""
+        total = pixels[0]
+        for x in pixels[1:]:
+            total = builder.fadd(total, x)
+        nothing = builder.fsub(total, total)  # NaN where a term is not finite
+        lanes = builder.fcmp_unordered("uno", nothing, nothing)
+        some = builder.icmp_unsigned(
+            "!=", builder.bitcast(lanes, ir.IntType(self.isa.lanes)), ir.IntType(self.isa.lanes)(0)
+        )
+        before = builder.block
+        with builder.if_then(some, likely=False):
+            vector = pixels[0].type
+            buffer = vir.room(builder, vector, self.columns)
+            places = [vir.at(builder, buffer, 4 * vector.count * x) for x in range(self.columns)]
+            for place, x in zip(places, pixels, strict=True):
+                vir.store(builder, x, place, None)
+            vir.call(
+                builder, args["direct"], DIRECT_CALL, loop=args["loop"], tile=args["tile"],
+                vector=builder.add(args["vector"], index), row=r, columns=self.columns,
+                pixels=builder.ptrtoint(buffer, I64),
+            )  # fmt: skip
+            replaced = [vir.load(builder, place, vector, None) for place in places]
+            inside = builder.block
+        results = [builder.phi(x.type) for x in pixels]
+        vir.join(results, (before, pixels), (inside, replaced))
+        return results
 
     def _finish(self, pixels: Sequence[Value], dst: View, operands: Sequence[View]) -> None:
         places = [(x, 0) for x in range(self.columns)]

@@ -5,9 +5,9 @@ are transformed (`convolution/winograd/tile.py`) and multiplied position by posi
 convolution of tiles in 36 groups. Its results are transformed back. Backward by data is the same
 from diff_dst to diff_src with flipped filters.
 
-Rounding errors are a few times those of direct sums, and nothing is exact. One NaN or infinity
-makes all 16 pixels of each tile that reads it NaN or infinite; with the direct algorithm it is at
-most 9 pixels. If a transformed filter overflows, so does dst.
+Rounding errors are a few times those of direct sums, and nothing is exact. Results that are not
+finite are summed up directly. So they are finite wherever direct sums are, unless a transformed
+filter overflows, which takes taps above 1.6e38. NaN and infinity of src do not spread over a tile.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dnncore_opencl.convolution.views import (
     steps,
 )
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradFilter, source
+from dnncore_opencl.convolution.winograd.tile import direct_code
 from dnncore_opencl.convolution.winograd.weights_format import (
     DIRECTIONS,
     format_refusal,
@@ -40,7 +41,7 @@ from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch, Source, padded
-from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
+from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 TILES = 16  # of a work-item of transforms
 CHUNK_BYTES = 8 << 20  # of transformed tiles at once, which stay in a third-level cache
@@ -65,6 +66,13 @@ DST = (
     Schema(products=Buffer("const float"), dst=Buffer("float"))
     | TILES_OF_ITEM
     | Schema(size=INT2, blocks=INT, channels=INT, y=INT4, y_start=INT)
+    | Schema(src=Buffer("const float"), corner=INT2, src_size=INT2, x=INT4, x_start=INT)
+    | Schema(
+        filters=Buffer("const float"),
+        f_start=INT,  # element of the transformed filters
+        f_plane=INT,  # elements from a position to the next
+        depth=INT,
+    )
 )
 
 
@@ -136,7 +144,7 @@ class Tiles:
             is_blocked=True,
             src_is_blocked=True,
         ).plan(cpu, after)
-        before, behind = self._src(src, begin, end), self._dst(dst, begin, end)
+        before, behind = self._src(src, begin, end), self._dst(dst, begin, end, filters)
         return [before, *product.launches, behind], after + product.scratchpad
 
     def _src(self, start: int, begin: int, end: int) -> Launch:
@@ -150,7 +158,8 @@ class Tiles:
         text = source("winograd_src", SRC, self.lanes)
         return self._transform(text, arguments, self.src_blocks, start, begin, end)
 
-    def _dst(self, start: int, begin: int, end: int) -> Launch:
+    def _dst(self, start: int, begin: int, end: int, filters: tuple[int | None, int]) -> Launch:
+        place, first = filters
         post_ops = chain(self.op, self.attr)
         made = steps(post_ops, operands(self.op, self.attr))
         arguments = {
@@ -159,10 +168,21 @@ class Tiles:
             "size": int2(self.dst_size),
             "channels": self.columns,
             **_strides("y", self.dst),
+            "src": self.src.buffer,
+            "corner": int2(self.corner),
+            "src_size": int2(self.src_size),
+            **_strides("x", self.src),
+            "filters": Scratch() if place is None else Arg(place),
+            "f_start": first,
+            "f_plane": self.dst_blocks * self.depth * self.lanes,
+            "depth": self.depth,
             **made.arguments,
         }
-        defines = {"POST_STEPS": 1} if post_ops else {}
-        text = source("winograd_dst", DST | made.schema, self.lanes, made.code, **defines)
+        defines = {"WIDTH": self.lanes, "SPAN_ACROSS": F43.span} | (
+            {"POST_STEPS": 1} if post_ops else {}
+        )
+        code = (direct_code(F43, F43), made.code)
+        text = source("winograd_dst", DST | made.schema, self.lanes, *code, **defines)
         return self._transform(text, arguments, self.dst_blocks, start, begin, end)
 
     def _transform(

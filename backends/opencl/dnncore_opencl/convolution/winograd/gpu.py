@@ -5,9 +5,12 @@ Images are processed in slices to limit the scratchpad. Gradients of weights als
 each slice. (Slices that fit into an H200's second-level cache were 8 to 80 % slower than whole
 batches, because products of few tiles leave multiprocessors idle.)
 
-Tiles of 2x2 outputs are nearly as exact as direct sums, but a NaN or an infinity spreads over all
-tiles that read it. Tiles of 2x4 are a little less exact, and their products take a fourth less
-time. Tiles of 4x4 have larger errors. They are used only if the algorithm is `winograd`.
+Results that are not finite are summed up directly. So they are finite wherever direct sums are,
+unless a transformed filter overflows, which takes taps above 1.5e38.
+
+Tiles of 2x2 outputs are nearly as exact as direct sums. Tiles of 2x4 are a little less exact, and
+their products take a fourth less time. Tiles of 4x4 have larger errors. They are used only if the
+algorithm is `winograd`.
 """
 
 from __future__ import annotations
@@ -145,7 +148,7 @@ class GpuWinograd(Implementation[Convolution]):
             refused = plan.multiply(part.gemm(filters, v, m, attr.fpmath), end)
             if refused:
                 return refused
-            plan.launches.append(part.dst_launch(m, op, attr))
+            plan.launches.append(part.dst_launch(m, filters, op, attr))
         return None
 
     def _refusal(self, op: Convolution) -> Refused | None:
@@ -287,7 +290,9 @@ class GpuWinogradBackwardWeights(GpuWinograd):
             refused = plan.multiply(gemm, end)
             if refused:
                 return refused
-        plan.launches.append(self.filters.taps_launch(plan.first_kept, len(slices), op, attr))
+        images = self._planes(op)
+        launch = self.filters.taps_launch(plan.first_kept, len(slices), images, op, attr)
+        plan.launches.append(launch)
         sums = bias_sums(plan.engine, op, plan.kept)
         if sums:
             plan.launches += sums.launches()

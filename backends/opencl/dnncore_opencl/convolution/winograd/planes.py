@@ -46,7 +46,13 @@ LAYOUT = Schema(
     w_start=INT,  # element of the first tap
 )
 WEIGHTS = Schema(weights=SOURCE, made=TARGET) | LAYOUT
-TAPS = Schema(sums=SOURCE, weights=TARGET) | LAYOUT | Schema(slices=INT)
+TAPS = (
+    Schema(sums=SOURCE, weights=TARGET)
+    | LAYOUT
+    | Schema(
+        slices=INT, src=SOURCE, diff_dst=SOURCE, corner=INT2, size=INT4, x=INT4, y=INT4, images=INT
+    )
+)
 TILES = Schema(
     start=INT,  # element of the planes
     plane=INT,  # elements from a position to the next
@@ -58,7 +64,16 @@ TILES = Schema(
 # corner: pixels of the first tile before the image. size: of an image. x, y: strides of image, row
 # and pixel, then the first element.
 POINTS = Schema(src=SOURCE, made=TARGET) | TILES | Schema(corner=INT2, size=INT2, x=INT4)
-DST = Schema(products=SOURCE, dst=TARGET) | TILES | Schema(size=INT2, y=INT4)
+DST = (
+    Schema(products=SOURCE, dst=TARGET)
+    | TILES
+    | Schema(size=INT2, y=INT4, src=SOURCE, filters=SOURCE, corner=INT2, src_size=INT2, x=INT4)
+    | Schema(
+        f_start=INT,  # element of the planes of filters
+        f_plane=INT,  # elements from a position to the next
+        depth=INT,
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -83,9 +98,11 @@ class FilterPlanes(Filters):
         arguments = {"weights": Arg(place), "made": target, **self._arguments(weights, start)}
         return _launch("weights", WEIGHTS, self.tile, 1, arguments, self._items(weights))
 
-    def taps_launch(self, start: int, slices: int, op: Convolution, attr: Attributes) -> Launch:
+    def taps_launch(
+        self, start: int, slices: int, planes: Planes, op: Convolution, attr: Attributes
+    ) -> Launch:
         """Sum up gradients of `slices`, which begin at element `start` of the scratchpad, and
-        transform them to diff_weights.
+        transform them to diff_weights. planes: of all images.
         """
         made = weights_steps(op, attr)
         arguments = {
@@ -93,6 +110,13 @@ class FilterPlanes(Filters):
             "weights": Arg(place_of(op, op.WEIGHTS)),
             **self._arguments(op.weights_role, start),
             "slices": slices,
+            "src": Arg(planes.src.place),
+            "diff_dst": Arg(planes.dst.place),
+            "corner": int2(planes.corner),
+            "size": int4((*planes.src.size, *planes.dst.size)),
+            "x": planes.src.argument,
+            "y": planes.dst.argument,
+            "images": planes.count,
             **made.arguments,
         }
         defines = {"POST_STEPS": 1} if attr.post_ops else {}
@@ -214,8 +238,14 @@ class Planes:
         items = shared["items"]
         return _launch("points", POINTS, self.tile, self.lanes, arguments, items, **defines)
 
-    def dst_launch(self, start: int, op: Convolution, attr: Attributes) -> Launch:
-        """Transform M, which begins at element `start` of the scratchpad, to dst."""
+    def dst_launch(
+        self, start: int, filters: tuple[int, int], op: Convolution, attr: Attributes
+    ) -> Launch:
+        """Transform M, which begins at element `start` of the scratchpad, to dst.
+
+        filters: the place of their planes and their first element.
+        """
+        place, first = filters
         post_ops = chain(op, attr)
         made = steps(post_ops, operands(op, attr))
         shared = self._arguments(self.columns, start)
@@ -225,11 +255,20 @@ class Planes:
             "dst": Arg(self.dst.place),
             "size": int2(self.dst.size),
             "y": self.dst.argument,
+            "src": Arg(self.src.place),
+            "filters": Scratch() if place == SCRATCHPAD else Arg(place),
+            "corner": int2(self.corner),
+            "src_size": int2(self.src.size),
+            "x": self.src.argument,
+            "f_start": first,
+            "f_plane": self.columns * self.depth,
+            "depth": self.depth,
             **made.arguments,
         }
-        defines = {"POST_STEPS": 1} if post_ops else {}
-        schema, items = DST | made.schema, shared["items"]
-        return _launch("dst", schema, self.tile, self.lanes, arguments, items, made.code, **defines)
+        defines = {"WIDTH": 1, **({"POST_STEPS": 1} if post_ops else {})}
+        schema, code = DST | made.schema, (self.tile.direct_code(), made.code)
+        items = shared["items"]
+        return _launch("dst", schema, self.tile, self.lanes, arguments, items, *code, **defines)
 
     def _arguments(self, channels: int, start: int) -> dict[str, Any]:
         """The arguments of `TILES`."""

@@ -14,6 +14,7 @@ from dnncore.planning.toom_cook import (
     gradient_error_factor,
     transposed,
 )
+from dnncore_opencl.runtime.launch import template
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class WinogradTile:
         """The functions of columns, `..._down`, and those of rows, `..._across`."""
         return "\n".join((transforms(self.down, "_down"), transforms(self.across, "_across")))
 
+    def direct_code(self) -> str:
+        """The function `direct_sum`, which needs the defines."""
+        return direct_code(self.down, self.across)
+
 
 def transforms(algorithm: ToomCook, suffix: str = "") -> str:
     """Return the text of functions of x, whose values are `step` apart, that write y.
@@ -85,6 +90,24 @@ def transforms(algorithm: ToomCook, suffix: str = "") -> str:
         ("weights_taps", _from_points(transposed(algorithm.weights))),
     )
     return "\n".join(_function(name + suffix, statements) for name, statements in functions)
+
+
+def direct_code(down: ToomCook, across: ToomCook) -> str:
+    """Return the text of `winograd_direct.cl` behind its tables: how taps follow from points."""
+    tables = (_taps_table(down, "_down"), _taps_table(across, "_across"))
+    return "\n".join((*tables, template("winograd_direct")))
+
+
+def _taps_table(algorithm: ToomCook, suffix: str) -> str:
+    """The two points of each tap, and their factors; a tap of one point has the factor 0."""
+    pairs = [[(i, f) for i, f in enumerate(row) if f] for row in algorithm.taps]
+    filled = [(*pair, (pair[0][0], Fraction(0)))[:2] for pair in pairs]
+    points = ", ".join(f"{{{a[0]}, {b[0]}}}" for a, b in filled)
+    factors = ", ".join(f"{{{float(a[1])!r}f, {float(b[1])!r}f}}" for a, b in filled)
+    return (
+        f"__constant int tap_points{suffix}[{TAPS}][2] = {{{points}}};\n"
+        f"__constant float tap_factors{suffix}[{TAPS}][2] = {{{factors}}};"
+    )
 
 
 def _function(name: str, statements: Iterator[str]) -> str:

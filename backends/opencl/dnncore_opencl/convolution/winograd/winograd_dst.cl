@@ -1,6 +1,7 @@
 // Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
 // makes `tiles` tiles of one block of channels. products[position][block][tile][lane] begins at
-// `start`; channels past the last one are zero.
+// `start`; channels past the last one are zero. Elements that are not finite are summed up directly,
+// as src and the filters [position][block][depth][lane] give them.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_dst($parameters) {
@@ -22,8 +23,17 @@ void winograd_dst($parameters) {
                 + (row + r) * y.z + column * y.w;
             floats made[OUTPUTS];
             dst_outputs(lines + r, OUTPUTS, made);
-            float *x = (float *)made;
+            float *elements = (float *)made;
             for (int c = 0; c < min(OUTPUTS, size.y - column); c++) {
+                for (int i = 0; i < lanes; i++) {
+                    float *element = elements + c * LANES + i;
+                    if (isfinite(*element)) continue;
+                    *element = direct_sum(
+                        src + x_start + image * x.x, (int2)(row + r, column + c) - corner, src_size,
+                        (int4)(x.y, x.z, x.w, 0),
+                        filters + f_start + (int)get_group_id(1) * depth * LANES + i,
+                        f_plane, LANES, depth);
+                }
 #ifdef POST_STEPS
                 for (int i = 0; i < lanes; i++) {
 #ifdef POST_READS_DST
@@ -31,11 +41,11 @@ void winograd_dst($parameters) {
 #else
                     const float old = 0;
 #endif
-                    x[c * LANES + i] = post_ops(x[c * LANES + i], old, image,
+                    elements[c * LANES + i] = post_ops(elements[c * LANES + i], old, image,
                         (int)get_group_id(1) * LANES + i, 0, row + r, column + c POST_ARGS);
                 }
 #endif
-                for (int i = lanes; i < LANES; i++) x[c * LANES + i] = 0;
+                for (int i = lanes; i < LANES; i++) elements[c * LANES + i] = 0;
                 STORE(made[c], 0, target + c * y.w);
             }
         }
