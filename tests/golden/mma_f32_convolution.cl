@@ -10,6 +10,8 @@
 #define CHUNKS 8
 #define STAGES 3
 #define LIMITED 0
+#define WIDE 0
+#define IN_FLIGHT 0
 #define CHAIN 2
 #define RESULT float
 #define TO_RESULT(x) (x)
@@ -18,6 +20,7 @@
 #define A_ALONG_K 1
 #define B_ALONG_K 1
 #define WINDOW 1
+#define FLAT_K 0
 #define PADDED_COLUMNS 0
 #define BAND 8
 #ifndef HALVES
@@ -199,7 +202,10 @@ static inline uint bf16_pair(const float low, const float high) {
 //
 // A group computes ROWS x COLUMNS elements of c. Each of its warps has WARP_ROWS x WARP_COLUMNS of
 // them in registers. The group goes through k in stages of DEPTH values. Copies of the tiles of a
-// and b to local memory begin STAGES - 1 stages ahead.
+// and b to local memory begin AHEAD stages ahead.
+//
+// With WIDE, four warps multiply together (`mma_wide.cl`), and WARP_ROWS and WARP_COLUMNS are theirs.
+// The tensor cores then read operands from local memory, up to IN_FLIGHT stages behind.
 //
 // Operands are read in chunks of 16 bytes. If the chunks of an operand lie ALONG_K, its tiles have
 // a line of CHUNKS chunks for each row (or column). Otherwise they have a line for each k, with
@@ -211,14 +217,16 @@ static inline uint bf16_pair(const float low, const float high) {
 
 #define WARPS_M (ROWS / WARP_ROWS)
 #define WARPS_N (COLUMNS / WARP_COLUMNS)
-#define ITEMS (32 * WARPS_M * WARPS_N)
+#define ITEMS ((WIDE ? 128 : 32) * WARPS_M * WARPS_N)
+#define TILE_ROWS (WIDE ? 64 : 16)
 #define PER_CHUNK (16 / ELEMENT_BYTES)
 #define DEPTH (CHUNKS * PER_CHUNK)
 #define A_CHUNKS (ROWS * CHUNKS)
 #define B_CHUNKS (COLUMNS * CHUNKS)
-#define TILES_M (WARP_ROWS / 16)
+#define TILES_M (WARP_ROWS / TILE_ROWS)
 #define TILES_N (WARP_COLUMNS / 8)
 #define STEPS (CHUNKS / 2)  // multiplications of a pair of tiles per stage
+#define AHEAD (STAGES - 1 - IN_FLIGHT)  // stages whose copies have begun
 
 #define WINDOW_A (WINDOW && A_ALONG_K)
 #define WINDOW_B (WINDOW && !A_ALONG_K)
@@ -240,24 +248,45 @@ static inline uint bf16_pair(const float low, const float high) {
 #define B_AT(line, chunk) ((chunk) ^ (B_ALONG_K ? (line) >> 2 & (CHUNKS - 1) : ACROSS(line)))
 #define ACROSS(line) (ELEMENT_BYTES == 4 ? ((line) & 3) << 1 : (line) & 7)
 
+// Where lines across k are is in tables, unless k has one digit (FLAT_K).
+#define HAS_TABLES ((!A_ALONG_K || !B_ALONG_K) && !FLAT_K)
+
+// The same in chunks from the first line. Tensor cores that read local memory prescribe it: lines of
+// 8 chunks, permuted by the line's lowest bits; longer lines are in blocks of 8 chunks.
+#if WIDE
+#define LINE_CHUNKS(A) 8
+#define PLACE(A, line, chunk)                                                                      \
+    (((chunk) / 8 * A##_LINES + (line)) * 8 + ((chunk) % 8 ^ ((line) & 7)))
+#else
+#define LINE_CHUNKS(A) A##_LINE
+#define PLACE(A, line, chunk) ((line) * A##_LINE + A##_AT(line, chunk))
+#endif
+
 // The row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1), and the column of an
 // element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of b along
 // k they are read that way too, since it gives each lane eight columns side by side.
 #define BY_FOUR_M (!A_ALONG_K && ELEMENT_BYTES == 4)
 #define BY_FOUR_N (B_ALONG_K || ELEMENT_BYTES == 4)
-#define GATHERED (BY_FOUR_N ? 4 : 1)  // tiles of which a lane has columns side by side
+// Four warps exchange columns of b across k so that each lane has eight of one tile.
+#define EXCHANGED (WIDE && !B_ALONG_K)
+#define GATHERED (BY_FOUR_N || EXCHANGED ? 4 : 1)  // tiles of which a lane has columns side by side
 #define ROW_OF(tile, half)                                                                         \
     (BY_FOUR_M ? (tile) / 2 * 32 + (lane >> 2) * 4 + (tile) % 2 * 2 + (half)                       \
-               : (tile) * 16 + (half) * 8 + (lane >> 2))
+               : (tile) * TILE_ROWS + (half) * 8 + (lane >> 2))
 #define COLUMN_OF(tile, odd)                                                                       \
-    (BY_FOUR_N ? (tile) / 4 * 32 + (lane & 3) * 8 + (odd) * 4 + (tile) % 4                         \
-               : (tile) * 8 + (lane & 3) * 2 + (odd))
+    (BY_FOUR_N   ? (tile) / 4 * 32 + (lane & 3) * 8 + (odd) * 4 + (tile) % 4                       \
+     : EXCHANGED ? (tile) / 4 * 32 + (lane & 3) * 8 + (tile) % 4 * 2 + (odd)                       \
+                 : (tile) * 8 + (lane & 3) * 2 + (odd))
+
+// The column of line `line` of b along k, so that COLUMN_OF is right.
+#define COLUMN_OF_LINE(line)                                                                       \
+    (WIDE ? (line) / 32 * 32 + (line) / 2 % 4 * 8 + (line) % 2 * 4 + (line) / 8 % 4 : (line))
 
 // Columns that fill up the chunks of a digit's last one are no elements of c.
 #define IS_COLUMN(at) (!PADDED_COLUMNS || (at) % column.w < inner_columns)
 
 // A lane's results are stored in runs, which are as long as they may be.
-#if BY_FOUR_N
+#if GATHERED == 4
 #define RUN uint4
 #elif RESULT_BYTES == 4
 #define RUN uint2
@@ -352,23 +381,25 @@ void mma(
     const int4 w_n,
     const int4 w_k,
     const int4 w_size) {
-    // Copies to lines that do not begin at a multiple of 128 bytes take twice as long.
-    __local uint4 __attribute__((aligned(128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
+    // Copies to lines that do not begin at a multiple of 128 bytes take twice as long. A permutation
+    // of 8 lines begins at a multiple of 1024 bytes.
+    __local uint4 __attribute__((aligned(WIDE ? 1024 : 128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
     __local int is_special, is_small;
     EXCHANGE
     // Where rows are in c. One work-item computes this for a row, and all read it.
     __local int c_rows[ROWS];
 #if A_ALONG_K
     __local int a_rows[ROWS];
-#else
+#elif HAS_TABLES
     __local int a_lines[2][DEPTH];
 #endif
 #if WINDOW_A
     __local uint a_taps[ROWS];  // those that are inside the image
 #endif
-#if !B_ALONG_K && WINDOW_B
+#if B_ALONG_K || !HAS_TABLES
+#elif WINDOW_B
     __local int4 b_lines[2][DEPTH];
-#elif !B_ALONG_K
+#else
     __local int b_lines[2][DEPTH];
 #endif
     if (rows == 0 || columns == 0) return;
@@ -420,7 +451,7 @@ void mma(
 #if B_ALONG_K
     int b_at[B_COPIES];
     UNROLL for (int i = 0; i < B_COPIES; i++)
-        b_at[i] = min(first_column + b_line + i * B_STEP, columns - 1) * b_column.w;
+        b_at[i] = min(first_column + COLUMN_OF_LINE(b_line + i * B_STEP), columns - 1) * b_column.w;
 #else
     const int b_first = first_column + b_chunk * PER_CHUNK;
     const int b_digits = quotient(min(b_first, columns - 1), column.w, column_inverse.w) * column.w;
@@ -474,7 +505,7 @@ void mma(
 #endif
 
 // Across k: where the lines of stage `stage` are, for a later COPY.
-#if A_ALONG_K && B_ALONG_K
+#if !HAS_TABLES
 #define PREPARE(stage)
 #else
 #define PREPARE(stage)                                                                             \
@@ -503,12 +534,13 @@ void mma(
 
 // Where this work-item's chunks go within a tile: of its first line and of the next; every second
 // line is alike but for whole lines, which are constants.
-#define TILE_PLACE(A, line, chunk) (((line) * A##_LINE + A##_AT(line, chunk)) * 16)
+#define TILE_PLACE(A, line, chunk) (PLACE(A, line, chunk) * 16)
+#define STEP_BYTES(A) (A##_STEP * LINE_CHUNKS(A) * 16)
     const uint a_to[2] = {TILE_PLACE(A, a_line, a_chunk),
-                          TILE_PLACE(A, a_line + A_STEP, a_chunk) - A_STEP * A_LINE * 16};
+                          TILE_PLACE(A, a_line + A_STEP, a_chunk) - STEP_BYTES(A)};
     const uint b_to[2] = {TILE_PLACE(B, b_line, b_chunk),
-                          TILE_PLACE(B, b_line + B_STEP, b_chunk) - B_STEP * B_LINE * 16};
-#define COPY_TO(A, a, i) (to + a##_to[(i) & 1] + (i) * (A##_STEP * A##_LINE * 16))
+                          TILE_PLACE(B, b_line + B_STEP, b_chunk) - STEP_BYTES(B)};
+#define COPY_TO(A, a, i) (to + a##_to[(i) & 1] + (i) * STEP_BYTES(A))
 
 #if WINDOW_A
 #define A_BYTES(i) ((a_inside[i] & taps) == taps ? bytes : 0)
@@ -517,6 +549,12 @@ void mma(
 #endif
 #if A_ALONG_K
 #define COPY_A(slot, i) TAKE(COPY_TO(A, a, i), a, a_at[i] + a_from, A_BYTES(i));
+#elif FLAT_K
+#define COPY_A(slot, i)                                                                            \
+    {                                                                                              \
+        const int at = k_at + a_line + (i) * A_STEP;                                               \
+        TAKE(COPY_TO(A, a, i), a, at * a_k.w, at < k_end ? a_bytes : 0);                           \
+    }
 #else
 #define COPY_A(slot, i)                                                                            \
     {                                                                                              \
@@ -526,6 +564,12 @@ void mma(
 #endif
 #if B_ALONG_K
 #define COPY_B(slot, i) TAKE(B_TILE + COPY_TO(B, b, i), b, b_at[i] + b_from, bytes);
+#elif FLAT_K
+#define COPY_B(slot, i)                                                                            \
+    {                                                                                              \
+        const int at = k_at + b_line + (i) * B_STEP;                                               \
+        TAKE(B_TILE + COPY_TO(B, b, i), b, at * b_k.w, at < k_end ? b_bytes : 0);                  \
+    }
 #elif WINDOW_B
 #define COPY_B(slot, i)                                                                            \
     {                                                                                              \
@@ -543,6 +587,12 @@ void mma(
     }
 #endif
 
+#if FLAT_K
+#define PLACE_IN_K(stage) const int k_at = (stage) * DEPTH, k_end = is_needed ? inner : 0;
+#else
+#define PLACE_IN_K(stage)
+#endif
+
 // What is done with chunks: they are copied to a tile.
 #define TAKE copy_chunk
 
@@ -551,6 +601,7 @@ void mma(
 #define COPY_BEGINS(stage, to_)                                                                    \
     const uint to = to_;                                                                           \
     const int is_needed = (stage) < end, slot = (stage) & 1;                                       \
+    PLACE_IN_K(stage)                                                                              \
     CHUNK_BYTES
 #define COPY_PART(part, parts)                                                                     \
     UNROLL for (int i = A_COPIES * (part) / (parts); i < A_COPIES * ((part) + 1) / (parts); i++)   \
@@ -564,6 +615,10 @@ void mma(
 #define STAGE_BYTES ((A_CHUNKS + B_CHUNKS) * 16)
 #define NEXT_STAGE(at) (at == place + (STAGES - 1) * STAGE_BYTES ? place : at + STAGE_BYTES)
 
+#if WIDE
+    const int group_row = warp / 4 % WARPS_M * WARP_ROWS, warp_row = group_row + warp % 4 * 16;
+    const int warp_column = warp / 4 / WARPS_M * WARP_COLUMNS;
+#else
     const int warp_row = warp % WARPS_M * WARP_ROWS, warp_column = warp / WARPS_M * WARP_COLUMNS;
 
 // A step's part of a or b, in registers as MULTIPLY_ADD takes it, and where lanes find theirs: the
@@ -629,6 +684,8 @@ void mma(
 #define FETCH(step)                                                                                \
     UNROLL for (int j = 0; j < TILES_N; j++) LOAD_B(j, step, b_part[(step) & 1])                   \
     UNROLL for (int i = 0; i < TILES_M; i++) LOAD_A(i, step, a_part[(step) & 1])
+
+#endif
 
     float sums[TILES_M][TILES_N][4];
 #if SPLIT
@@ -710,24 +767,42 @@ void mma(
             UNROLL for (int e = 0; e < 4; e++) sums[i][j][e] = 0;
     if (item == 0) is_special = is_small = 0;
     FIRST_CHUNK
-    for (int s = first; s < first + STAGES - 1; s++) {
+    for (int s = first; s < first + AHEAD; s++) {
         PREPARE(s)
-#if !A_ALONG_K || !B_ALONG_K
+#if HAS_TABLES
         barrier(CLK_LOCAL_MEM_FENCE);
 #endif
         COPY_BEGINS(s, place + (s - first) * STAGE_BYTES)
         COPY_PART(0, 1)
         COPY_ENDS
     }
-    PREPARE(first + STAGES - 1)
-    uint tile_at = place, copy_at = place + (STAGES - 1) * STAGE_BYTES;
-    COPIES_WAIT(STAGES - 2);
+    PREPARE(first + AHEAD)
+    uint tile_at = place, copy_at = place + AHEAD * STAGE_BYTES;
+#if WIDE
+    for (int s = first; s < end; s++) {
+        COPIES_WAIT(AHEAD - 1);
+        COPIES_ARE_SEEN();
+        barrier(CLK_LOCAL_MEM_FENCE);
+        WIDE_MULTIPLY
+        {
+            COPY_BEGINS(s + AHEAD, copy_at)
+            COPY_PART(0, 1)
+            COPY_ENDS
+        }
+        PREPARE(s + AHEAD + 1)
+        copy_at = NEXT_STAGE(copy_at);
+        tile_at = NEXT_STAGE(tile_at);
+        WIDE_WAIT(IN_FLIGHT)
+    }
+    WIDE_WAIT(0)
+#else
+    COPIES_WAIT(AHEAD - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FETCH(0)
 
     for (int s = first; s < end; s++) {
         {
-            COPY_BEGINS(s + STAGES - 1, copy_at)
+            COPY_BEGINS(s + AHEAD, copy_at)
             UNROLL for (int step = 0; step < STEPS - 1; step++) {
                 COPY_PART(step, STEPS - 1)
                 FETCH(step + 1)
@@ -735,14 +810,15 @@ void mma(
             }
             COPY_ENDS
         }
-        PREPARE(s + STAGES)
+        PREPARE(s + AHEAD + 1)
         copy_at = NEXT_STAGE(copy_at);
         tile_at = NEXT_STAGE(tile_at);
-        COPIES_WAIT(STAGES - 2);
+        COPIES_WAIT(AHEAD - 1);
         barrier(CLK_LOCAL_MEM_FENCE);
         FETCH(0)
         MULTIPLY(STEPS - 1)
     }
+#endif
     COPIES_WAIT(0);
 
 #if SPLIT
@@ -764,10 +840,11 @@ void mma(
         FIRST_CHUNK
         for (int s = first; s < end; s++) {
             PREPARE(s)
-#if !A_ALONG_K || !B_ALONG_K
+#if HAS_TABLES
             barrier(CLK_LOCAL_MEM_FENCE);
 #endif
             const int is_needed = 1, slot = s & 1;
+            PLACE_IN_K(s)
             CHUNK_BYTES
 #undef TAKE
 #define TAKE(to, from, chunk, bytes) tiny |= has_tiny(from, chunk, bytes)
@@ -803,18 +880,25 @@ void mma(
     UNROLL for (int i = 0; i < TILES_M; i++) {
         UNROLL for (int half_ = 0; half_ < 2; half_++) {
             const int in_tile = warp_row + ROW_OF(i, half_), at = first_row + in_tile;
-            if (at >= rows) continue;
             const int4 d = quick_digits(at, c_digits, c_inverse);
             __global RESULT *line = c + c_rows[in_tile];
             const int is_aligned = !PADDED_COLUMNS && (ulong)line % sizeof(RUN) == 0;
             UNROLL for (int j = 0; j < TILES_N; j += GATHERED) {
                 float values[2 * GATHERED];
                 const int from = first_column + warp_column + COLUMN_OF(j, 0);
-                if (from >= columns) continue;
+                const int there = at < rows ? min(columns - from, 2 * GATHERED) : 0;
                 UNROLL for (int e = 0; e < 2 * GATHERED; e++)
-                    values[e] = sums[i][j + (GATHERED > 1 ? e % 4 : 0)]
-                                    [2 * half_ + (GATHERED > 1 ? e / 4 : e)];
-                const int there = min(columns - from, 2 * GATHERED);
+                    values[e] = sums[i][j + (EXCHANGED ? e / 2 : GATHERED > 1 ? e % 4 : 0)]
+                                    [2 * half_ + (BY_FOUR_N ? e / 4 : e % 2)];
+#if EXCHANGED
+                UNROLL for (int e = 0; e < 2; e++) {
+                    EXCHANGE_PAIR(values[e], values[e + 2], 1)
+                    EXCHANGE_PAIR(values[e + 4], values[e + 6], 1)
+                    EXCHANGE_PAIR(values[e], values[e + 4], 2)
+                    EXCHANGE_PAIR(values[e + 2], values[e + 6], 2)
+                }
+#endif
+                if (there <= 0) continue;
                 UNROLL for (int e = 0; e < 2 * GATHERED; e++) {
 #ifdef POST_READS_DST
                     const float old = e < there ? FROM_RESULT(line[from + e]) : 0;

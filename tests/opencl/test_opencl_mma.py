@@ -41,14 +41,27 @@ class Plain(Mma):
     """The family on a device of four multiprocessors that lacks the instructions."""
 
     parts_wanted = 0
+    tile = TILE
 
     @classmethod
     def of(cls, engine: Any) -> Plain:
-        return cls(4, (TILE,), cls.parts_wanted, "mma_plain")
+        return cls(4, (cls.tile,), cls.parts_wanted, "mma_plain")
 
     @classmethod
     def refusal(cls, engine: Any) -> Refused | None:
         return None
+
+
+class Wide(Plain):
+    """With tiles that four warps multiply together."""
+
+    tile = MmaTile(64, 128, 64, 128, wide=True)
+
+
+class WideInFlight(Plain):
+    """Two times four warps, and a stage that is multiplied while the next one is."""
+
+    tile = MmaTile(128, 64, 64, 64, stages=4, wide=True)
 
 
 class InParts(Plain):
@@ -312,7 +325,10 @@ def test_whole_numbers_come_out_exactly(name: str, family: type[Mma]) -> None:
 
 @pytest.mark.parametrize("data_type", ["f16", "bf16"])
 @pytest.mark.parametrize("direction", ["forward", "backward data", "backward weights"])
-def test_whole_numbers_of_half_types_come_out_exactly(direction: str, data_type: str) -> None:
+@pytest.mark.parametrize("family", [Plain, Wide, WideInFlight])
+def test_whole_numbers_of_half_types_come_out_exactly(
+    family: type[Mma], direction: str, data_type: str
+) -> None:
     image, filters = (1, 8, 5, 6), (16, 8, 3, 3)
     descs = [dnn.MemoryDesc(dims, data_type, "acdb") for dims in (image, filters, (1, 16, 5, 6))]
     implementation, op = {
@@ -340,8 +356,36 @@ def test_whole_numbers_of_half_types_come_out_exactly(direction: str, data_type:
         if a.direction == "in"
     }
     np.testing.assert_array_equal(
-        computed(implementation(Plain), op(), arrays).astype(np.float32),
+        computed(implementation(family), op(), arrays).astype(np.float32),
         expected(op(), arrays).astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize("family", [Wide, WideInFlight])
+@pytest.mark.parametrize(
+    ("tags", "sizes"),
+    [
+        (("abc", "abc"), (40, 264, 72)),  # b across k, beyond a tile
+        (("abc", "acb"), (72, 200, 136)),  # both along k
+        (("acb", "abc"), (136, 72, 72)),  # both across k
+        (("acb", "acb"), (72, 72, 200)),
+    ],
+)
+def test_products_by_four_warps(
+    family: type[Mma], tags: tuple[str, str], sizes: tuple[int, int, int]
+) -> None:
+    m, k, n = sizes
+    src, weights = (
+        dnn.MemoryDesc((2, *dims), "f16", tag)
+        for dims, tag in zip(((m, k), (k, n)), tags, strict=True)
+    )
+    op = dnn.MatMul(src=src, weights=weights, dst=dnn.MemoryDesc((2, m, n), "f32"))
+    arrays = {
+        name: np.random.default_rng(i).integers(-2, 3, desc.dims).astype(np.float16)
+        for i, (name, desc) in enumerate((("src", src), ("weights", weights)))
+    }
+    np.testing.assert_array_equal(
+        computed(MatMulImplementation(family), op, arrays), expected(op, arrays)
     )
 
 

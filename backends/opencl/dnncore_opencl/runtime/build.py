@@ -23,6 +23,7 @@ from dnncore_opencl.devices.discovery import Native, device_type, pyopencl
 from dnncore_opencl.devices.handles import handles
 from dnncore_opencl.devices.intel import without_lanes_of_items
 from dnncore_opencl.runtime.launch import Launch
+from dnncore_opencl.runtime.ptx import uncovered
 
 OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 """Never -cl-fast-relaxed-math or -cl-finite-math-only: NaN and infinity must come through."""
@@ -74,7 +75,7 @@ class Builder:
         if math.prod(launch.local_size) == 1:
             source = without_lanes_of_items(self._native.device, source)
         if device_type(self._native.device) != "cpu":
-            return self.program(source, launch.source.options)
+            return self.program(source, launch.source.options, target=launch.source.target)
         small = max(launch.global_size) <= SMALL_GRID
         use = f"{launch.kernel} {launch.local_size} {small}"
         options = (*launch.source.options, *([UNOPTIMIZED] if launch.work <= LITTLE_WORK else []))
@@ -86,16 +87,18 @@ class Builder:
         options: Sequence[str] = (),
         first_use: Callable[[Any], None] | None = None,
         use: str = "",
+        target: str = "",
     ) -> Any:
         """Return the built program of `source`.
 
         first_use: called with the program before it is stored. use: distinguishes programs that
-        have the same source but different first uses.
+        have the same source but different first uses. target: of PTX, if the source hides
+        instructions.
         """
-        key = (source, *options, use)
+        key = (source, *options, use, target)
         program = self._programs.get(key)
         if program is None:
-            program = uninterrupted(self._program, key, source, options, first_use)
+            program = uninterrupted(self._program, key, source, options, first_use, target)
         return program
 
     def _program(self, key: tuple[str, ...], *arguments: Any) -> Any:
@@ -112,6 +115,7 @@ class Builder:
         source: str,
         options: Sequence[str],
         first_use: Callable[[Any], None] | None,
+        target: str,
     ) -> Any:
         options = (*OPTIONS, *options)
         stored_as = "\0".join((*key, *options, *self._identity))
@@ -120,7 +124,7 @@ class Builder:
         from_disk = program is not None
         cache_count("from_disk" if from_disk else "compiled")
         if not from_disk:
-            program = self._compile(source, options)
+            program = self._compile(source, options, target)
         if first_use:
             first_use(program)
         if not from_disk:
@@ -137,11 +141,16 @@ class Builder:
         except cl.Error:
             return None
 
-    def _compile(self, source: str, options: Sequence[str]) -> Any:
+    def _compile(self, source: str, options: Sequence[str], target: str) -> Any:
         cl = pyopencl()
         native = self._native
         try:
-            return _build(cl.Program(native.context, source), native.device, options)
+            program = _build(cl.Program(native.context, source), native.device, options)
+            if target:
+                (binary,) = program.get_info(cl.program_info.BINARIES)
+                program = cl.Program(native.context, [native.device], [uncovered(binary, target)])
+                program = _build(program, native.device, options)
+            return program
         except cl.Error as error:
             place = _dump(source)
             raise BuildError(

@@ -25,7 +25,8 @@ class Source:
     """A kernel text: defines, then snippets of code, then `<template>.cl`.
 
     The kernel has the name of the template. In the template, `$parameters` stands for the list of
-    parameters. options: of the compiler, in addition to those of all programs.
+    parameters. options: of the compiler, in addition to those of all programs. target: of NVIDIA's
+    PTX, if the text hides instructions that only this target has (`runtime/ptx.py`).
     """
 
     template: str
@@ -33,6 +34,7 @@ class Source:
     defines: Mapping[str, str | int | float] = field(default_factory=dict)
     snippets: Sequence[str] = ()
     options: tuple[str, ...] = ()
+    target: str = ""
 
     @property
     def text(self) -> str:
@@ -53,6 +55,8 @@ class Launch:
     Sizes are in work-items. Raises `DescriptorError` unless the global ones are multiples of the
     local ones. work: an upper bound on multiply-adds, given for kernels that are made for GPUs. If
     it is small, a CPU compiles them without optimization (`runtime/build.py`).
+
+    instead: a launch with the same result, for drivers that cannot build this one.
     """
 
     source: Source
@@ -60,6 +64,7 @@ class Launch:
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     work: float = math.inf
+    instead: Launch | None = None
     args: tuple[Any, ...] = field(init=False)
 
     def __post_init__(self) -> None:

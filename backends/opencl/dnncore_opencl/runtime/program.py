@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from dnncore.backend import BuildError, Event, Executable, Memory, Run, uninterrupted
+from dnncore.backend import BuildError, Event, Executable, Memory, Run, remark, uninterrupted
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.events import OpenCLEvent
@@ -20,8 +20,9 @@ class LaunchProgram(Executable):
     """Kernels that are launched in order; without kernels, a command that does nothing."""
 
     def __init__(self, engine: OpenedDevice, launches: Sequence[Launch]) -> None:
-        self.launches = tuple(launches)
-        self._programs = [_built(engine, launch) for launch in launches]
+        built = [_built(engine, launch) for launch in launches]
+        self.launches = tuple(launch for launch, _ in built)
+        self._programs = [program for _, program in built]
         self._own = threading.local()  # of each thread, the call that `execute` fills
 
     def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
@@ -108,10 +109,14 @@ def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
     return one.enqueue(queue, one.kernel, one.global_size, one.local_size, wait_for=events)
 
 
-def _built(engine: OpenedDevice, launch: Launch) -> Any:
+def _built(engine: OpenedDevice, launch: Launch) -> tuple[Launch, Any]:
+    """Build the program of a launch, or of the one instead of it."""
     try:
-        return engine.builder.launchable(launch)
+        return launch, engine.builder.launchable(launch)
     except BuildError as error:
+        if launch.instead:
+            remark(engine, f"kernel {launch.kernel}.cl: another one instead, as {error}")
+            return _built(engine, launch.instead)
         raise BuildError(f"kernel {launch.kernel}.cl: {error}") from error
 
 

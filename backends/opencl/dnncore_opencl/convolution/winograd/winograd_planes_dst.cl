@@ -1,6 +1,6 @@
 // Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
 // makes one vector of channels of a tile; products[position][tile][channel] begins at `start`.
-// Elements that are not finite are summed up directly, as the filters [position][column][depth] and
+// Rows of a tile that are not finite are summed up directly, as the filters [position][column][depth] and
 // src give them.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -24,21 +24,19 @@ void winograd_planes_dst($parameters) {
         }
         dst_outputs_down(m, 1, lines + c * OUTPUTS_DOWN);
     }
-    floats made[OUTPUTS_DOWN * OUTPUTS_ACROSS];
-#pragma unroll
-    for (int r = 0; r < OUTPUTS_DOWN; r++) {
-        dst_outputs_across(lines + r, OUTPUTS_DOWN, made + r * OUTPUTS_ACROSS);
-    }
-    REPLACE_WHAT_IS_NOT_FINITE(
-        (float *)made, OUTPUTS_DOWN * OUTPUTS_ACROSS * LANES, e,
-        direct_sum(src + x.w + image * x.x,
-                   (int2)(row + e / LANES / OUTPUTS_ACROSS, column + e / LANES % OUTPUTS_ACROSS)
-                       - corner,
-                   src_size, (int4)(1, x.y, x.z, 0),
-                   filters + f_start + (channel + e % LANES) * depth, f_plane, 1, depth))
     __global float *target = dst + y.w + image * y.x + channel;
+    int rows_left = 0;  // bits of those that are not finite
 #pragma unroll
     for (int r = 0; r < OUTPUTS_DOWN; r++) {
+        floats made[OUTPUTS_ACROSS];
+        dst_outputs_across(lines + r, OUTPUTS_DOWN, made);
+        float total = 0;
+#pragma unroll
+        for (int i = 0; i < OUTPUTS_ACROSS * LANES; i++) total += ((const float *)made)[i];
+        if (!isfinite(total)) {
+            rows_left |= 1 << r;
+            continue;
+        }
 #pragma unroll
         for (int c = 0; c < OUTPUTS_ACROSS; c++) {
             if (row + r >= size.x || column + c >= size.y) continue;
@@ -51,12 +49,29 @@ void winograd_planes_dst($parameters) {
 #endif
 #pragma unroll
             for (int i = 0; i < LANES; i++) {
-                float *element = (float *)&made[r * OUTPUTS_ACROSS + c] + i;
-                *element = post_ops(*element, ((const float *)&old)[i], image, channel + i, 0,
-                    row + r, column + c POST_ARGS);
+                ((float *)&made[c])[i] = post_ops(((float *)&made[c])[i], ((const float *)&old)[i],
+                    image, channel + i, 0, row + r, column + c POST_ARGS);
             }
 #endif
-            VECTOR(pixel) = made[r * OUTPUTS_ACROSS + c];
+            VECTOR(pixel) = made[c];
         }
+    }
+    if (!rows_left) return;
+    for (int e = 0; e < OUTPUTS_DOWN * OUTPUTS_ACROSS * LANES; e++) {
+        const int i = e % LANES, c = e / LANES % OUTPUTS_ACROSS, r = e / LANES / OUTPUTS_ACROSS;
+        if (!(rows_left >> r & 1) || row + r >= size.x || column + c >= size.y) continue;
+        __global float *element = target + (row + r) * y.y + (column + c) * y.z + i;
+        float sum = direct_sum(src + x.w + image * x.x, (int2)(row + r, column + c) - corner,
+                               src_size, (int4)(1, x.y, x.z, 0),
+                               filters + f_start + (channel + i) * depth, f_plane, 1, depth);
+#ifdef POST_STEPS
+#ifdef POST_READS_DST
+        const float old = *element;
+#else
+        const float old = 0;
+#endif
+        sum = post_ops(sum, old, image, channel + i, 0, row + r, column + c POST_ARGS);
+#endif
+        *element = sum;
     }
 }

@@ -4,6 +4,9 @@ Each f32 number is the sum of two TF32 numbers, so a product of f32 is three pro
 tensor cores truncate their sums. So their sums are short, and the vector units add them. The error
 is below that of f32 arithmetic. If a result is not finite, or small because of tiny factors, fma
 computes its tile again.
+
+On compute capability 9.0, four warps multiply f16 and bf16 together: wide tiles. Their instructions
+are not in OpenCL C's PTX (`runtime/ptx.py`). A driver that cannot build them gets other tiles.
 """
 
 from __future__ import annotations
@@ -15,7 +18,13 @@ from typing import ClassVar, NamedTuple, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.gemm.family import Family, Plan
-from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, MmaProduct, MmaTile
+from dnncore_opencl.gemm.mma.launch import (
+    INSTEAD,
+    LOCAL_MEMORY,
+    Arithmetic,
+    MmaProduct,
+    MmaTile,
+)
 from dnncore_opencl.gemm.mma.view import Unfit, view
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
@@ -25,7 +34,10 @@ from dnncore_opencl.runtime.launch import Launch
 
 SPLIT_TF32 = Arithmetic("tf32", 4, "m16n8k8", is_split=True)
 ROUNDED_TF32 = Arithmetic("tf32", 4, "m16n8k8")
-HALVES = {name: Arithmetic(name, 2, "m16n8k16") for name in ("f16", "bf16")}
+HALVES = {
+    name: Arithmetic(name, 2, "m16n8k16", wide=f"m64n{{}}k16.f32.{name}.{name}")
+    for name in ("f16", "bf16")
+}
 COARSE = ("tf32", "bf16", "f16", "any")  # fpmath that allows f32 to be rounded to TF32's 11 bits
 
 
@@ -68,6 +80,15 @@ HALF_PACE = Pace(
         MmaTile(64, 256, 64, 64, stages=2): Speed(2.95e12, 2.75e12),
         MmaTile(256, 64, 64, 64, stages=2): Speed(2.63e12, 1.75e12),
         MmaTile(256, 64, 64, 64, chunks=4, stages=4): Speed(2.06e12, 1.80e12),
+        # Measured on an H100, of products of matrices.
+        MmaTile(128, 256, 64, 256, stages=4, wide=True): Speed(5.25e12, 5.25e12),
+        MmaTile(256, 128, 64, 128, stages=4, wide=True): Speed(5.02e12, 5.02e12),
+        MmaTile(128, 128, 64, 128, wide=True): Speed(4.42e12, 3.81e12),
+        MmaTile(256, 64, 128, 64, wide=True): Speed(3.45e12, 3.45e12),
+        MmaTile(128, 64, 64, 64, wide=True): Speed(3.26e12, 2.88e12),
+        MmaTile(64, 128, 64, 128, wide=True): Speed(3.94e12, 3.01e12),
+        MmaTile(64, 128, 64, 64, wide=True): Speed(3.68e12, 3.41e12),
+        MmaTile(64, 64, 64, 64, wide=True): Speed(2.89e12, 2.47e12),
     },
 )
 SPLIT_PACE = Pace(
@@ -94,6 +115,7 @@ ROUNDED_PACE = replace(
 UNKNOWN = Speed(1e12, 1e12)  # of a tile that a tuning table names
 TILES = tuple(dict.fromkeys((*HALF_PACE.speeds, *SPLIT_PACE.speeds)))
 LEAST_CAPABILITY = (8, 0)  # TF32, bf16 and copies that do not wait
+WIDE_CAPABILITY = (9, 0)  # the only one with the instructions of wide tiles
 FEWEST_TERMS = 8  # of split operands: their product is off by 9 / 2^24 at most, a sum's term by 1
 LEAST_STAGES = 8  # of a part of k
 
@@ -136,8 +158,10 @@ class Mma(Family):
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Self:
         """The family for an engine's device."""
-        units = engine.native.device.max_compute_units
-        return cls(units, local_memory=engine.device.limits["local_memory"])
+        units, limits = engine.native.device.max_compute_units, engine.device.limits
+        has_wide = limits.get("compute_capability") == WIDE_CAPABILITY
+        tiles = tuple(tile for tile in TILES if has_wide or not tile.wide)
+        return cls(units, tiles, local_memory=limits["local_memory"])
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:
@@ -167,6 +191,9 @@ class Mma(Family):
         if 0 < gemm.depth < FEWEST_TERMS and _arithmetic(gemm).is_split:
             least = f"sums of {FEWEST_TERMS} terms at least, for f32 rounds fewer less"
             return Refused("shape", f"needs {least}; got {gemm.depth}")
+        if not self._tiles(_arithmetic(gemm)):
+            got = f"got {gemm.a.data_type} and {self.tiles[0]}"
+            return Refused("attribute", f"four warps multiply {', '.join(HALVES)} together; {got}")
         return _format_refusal(gemm) if gemm.depth else None
 
     @property
@@ -203,7 +230,7 @@ class Mma(Family):
         may_split = _format_refusal(partial(gemm, start // FLOAT)) is None
         products = [
             MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
-            for tile in self._tiles(arithmetic)
+            for tile in self._tiles(arithmetic) or (INSTEAD,)
         ]
         choices = (
             (product, part)
@@ -226,9 +253,9 @@ class Mma(Family):
         return part_lengths(stages, groups, self.units * product.resident, LEAST_STAGES)
 
     def _tiles(self, arithmetic: Arithmetic) -> Sequence[MmaTile]:
-        """Those whose speed is known, if any is."""
+        """Those whose speed is known, if any is, of those that the arithmetic has."""
         known = [tile for tile in self.tiles if tile in _pace(arithmetic).speeds]
-        return known or self.tiles
+        return known or [tile for tile in self.tiles if not tile.wide or arithmetic.wide]
 
     def _seconds(self, product: MmaProduct, part: int) -> float:
         """Estimate the time of a product: rounds of the groups that run at once, sum of parts."""

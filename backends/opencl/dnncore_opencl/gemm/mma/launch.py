@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from dnncore_opencl.devices.nvidia import register_limit
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
 from dnncore_opencl.gemm.mma.view import MmaView, SharedDigit, SharedDigits, count
+from dnncore_opencl.gemm.mma.wide import wide_code
 from dnncore_opencl.gemm.product import Matrix
 from dnncore_opencl.gemm.split_k import part_size
 from dnncore_opencl.gemm.tuned import require
@@ -37,6 +38,11 @@ MAX_ITEMS = 1024  # of a group
 # have the least, and four would have 1.08 of these in 0.94 of their time.
 CHAINS = ((1024, 4), (128, 2), (0, 1))
 MOST_SPLIT_SUMS = 64  # of a work-item, where operands are split
+MOST_WIDE_SUMS = 128  # of a work-item, where four warps multiply together
+WIDE_ROWS, WIDEST = 64, 256  # rows and most columns of their instruction
+WIDE_TARGET = "sm_90a"
+PTX = "mma_ptx"  # the template of NVIDIA's instructions
+MANY_STAGES = 4  # from which on one is multiplied while the next one is
 
 # Strides and offsets of a and b are in chunks, those of c in elements. An inverse is that of each
 # size, see `inverses`.
@@ -78,13 +84,15 @@ SCHEMA = Schema(
 class Arithmetic:
     """How numbers of one type are multiplied.
 
-    is_split: whether each is the sum of two numbers of the tensor cores' type.
+    is_split: whether each is the sum of two numbers of the tensor cores' type. wide: the
+    instruction of four warps, with `{}` for the number of columns; "" if there is none.
     """
 
     data_type: str
     element_bytes: int
     shape: str
     is_split: bool = False
+    wide: str = ""
 
     @property
     def per_chunk(self) -> int:
@@ -110,7 +118,8 @@ class MmaTile:
 
     rows, columns: of c. warp_rows, warp_columns: of each warp. chunks: of 16 bytes along k in a
     stage. stages: in local memory at once. chain: if operands are split, the most steps of k whose
-    sum stays in the tensor cores. registers: the limit for a work-item, 0 for none.
+    sum stays in the tensor cores. registers: the limit for a work-item, 0 for none. wide: whether
+    four warps multiply together; then warp_rows and warp_columns are theirs.
     """
 
     rows: int
@@ -121,31 +130,53 @@ class MmaTile:
     stages: int = 3
     chain: int = 4
     registers: int = 0
+    wide: bool = False
 
     def __post_init__(self) -> None:
         is_whole = self.rows % self.warp_rows == 0 == self.columns % self.warp_columns
         require(self, is_whole, "warps must divide rows and columns")
-        in_warps = self.warp_rows % 32 == 0 == self.warp_columns % 32
-        require(self, in_warps, "rows and columns of warps must be multiples of 32")
-        require(self, self.chunks in (4, 8), "chunks must be 4 or 8")
+        powers = self.rows & (self.rows - 1) == 0 == self.columns & (self.columns - 1)
+        require(self, powers, "rows and columns must be powers of two")
+        least = WIDE_ROWS if self.wide else 32
+        in_warps = self.warp_rows % least == 0 == self.warp_columns % least
+        require(self, in_warps, f"rows and columns of warps must be multiples of {least}")
+        sizes = (8,) if self.wide else (4, 8)
+        require(self, self.chunks in sizes, f"chunks must be {' or '.join(map(str, sizes))}")
+        fits = not self.wide or (self.sums <= MOST_WIDE_SUMS and self.warp_columns <= WIDEST)
+        require(self, fits, f"a work-item must have {MOST_WIDE_SUMS} sums at most")
         least = max(16 * self.chunks, max(self.rows, self.columns) // 2)
         in_limits = least <= self.items <= MAX_ITEMS
         require(self, in_limits, f"a group must have {least} to {MAX_ITEMS} work-items")
         sides = (self.rows, self.columns)
         is_shared = not any(side * self.chunks % self.items for side in sides)
         require(self, is_shared, "work-items must copy equal numbers of chunks")
-        require(self, self.stages >= 2, "there must be two stages at least")
+        require(self, self.ahead >= 1, "there must be two stages at least")
         require(self, self.chain in (1, 2, 4), "a chain must have 1, 2 or 4 steps")
 
     @property
     def items(self) -> int:
         """Work-items of a group."""
-        return 32 * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+        return self.warp_items * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+
+    @property
+    def warp_items(self) -> int:
+        """Work-items that multiply together."""
+        return 128 if self.wide else 32
 
     @property
     def sums(self) -> int:
         """Elements of c per work-item."""
-        return self.warp_rows * self.warp_columns // 32
+        return self.warp_rows * self.warp_columns // self.warp_items
+
+    @property
+    def in_flight(self) -> int:
+        """Stages that are multiplied while the next one is."""
+        return int(self.wide and self.stages >= MANY_STAGES)
+
+    @property
+    def ahead(self) -> int:
+        """Stages whose copies have begun."""
+        return self.stages - 1 - self.in_flight
 
     @property
     def local_bytes(self) -> int:
@@ -163,6 +194,8 @@ class MmaTile:
             "CHUNKS": self.chunks,
             "STAGES": self.stages,
             "LIMITED": int(self.registers > 0),
+            "WIDE": int(self.wide),
+            "IN_FLIGHT": self.in_flight,
         }
 
     @property
@@ -174,6 +207,9 @@ class MmaTile:
         """Groups that cover a batch of products."""
         rows = math.ceil(count(view.rows) / self.rows)
         return rows * math.ceil(count(view.columns) / self.columns) * view.gemm.batches
+
+
+INSTEAD = MmaTile(128, 128, 64, 32)  # where a driver cannot build wide tiles
 
 
 @dataclass(frozen=True)
@@ -202,7 +238,7 @@ class MmaProduct:
     def resident(self) -> int:
         """Groups that a multiprocessor runs at once, limited by registers and local memory."""
         tile = self.tile
-        needed = 104 + tile.sums * (2 if self.arithmetic.is_split else 1)  # as compilers say
+        needed = (48 if tile.wide else 104) + tile.sums * (2 if self.arithmetic.is_split else 1)
         registers = tile.registers or min(needed, MOST_REGISTERS)
         by_registers = REGISTERS // (registers * tile.items)
         by_memory = (self.local_memory + RESERVED) // (self.local_bytes + RESERVED)
@@ -248,13 +284,16 @@ class MmaProduct:
             "A_ALONG_K": int(v.a_along_k),
             "B_ALONG_K": int(v.b_along_k),
             "WINDOW": int(v.window is not None),
+            "FLAT_K": int(self.tile.wide and v.window is None and count(self.k[:-1]) == 1),
             "PADDED_COLUMNS": int(v.inner_columns < v.columns[-1].size),
             "BAND": BAND,
         }
         schema, window = SCHEMA, {}
         if v.window:
             schema, window = schema | WINDOW, window_arguments(v.window)
-        snippets = (scalar_functions(), steps.code, template("digits"), template(self.instructions))
+        snippets = [scalar_functions(), steps.code, template("digits"), template(self.instructions)]
+        if self.tile.wide:
+            snippets.append(self._wide_code)
         arguments = {
             "a": Arg(v.a.index),
             "b": Arg(v.b.index),
@@ -284,8 +323,24 @@ class MmaProduct:
             **steps.arguments,
         }
         size = self.tile.groups(v) * parts * self.tile.items
-        source = Source("mma", schema | steps.schema, defines, snippets, self.tile.options)
-        return Launch(source, arguments, (size,), (self.tile.items,))
+        target = WIDE_TARGET if self.tile.wide and self.instructions == PTX else ""
+        source = Source("mma", schema | steps.schema, defines, snippets, self.tile.options, target)
+        instead = replace(self, tile=INSTEAD).launch(part, parts) if self.tile.wide else None
+        return Launch(source, arguments, (size,), (self.tile.items,), instead=instead)
+
+    @property
+    def _wide_code(self) -> str:
+        """The definitions of products by four warps."""
+        if self.instructions != PTX:
+            return template("mma_wide_plain")
+        v, tile = self.view, self.tile
+        return wide_code(
+            self.arithmetic.wide,
+            tile.warp_rows // WIDE_ROWS,
+            tile.warp_columns,
+            a_along_k=v.a_along_k,
+            b_along_k=v.b_along_k,
+        )
 
     @property
     def _chain(self) -> int:

@@ -1,0 +1,36 @@
+"""The text of products by four warps together, whose instructions have many operands.
+
+They belong to the target sm_90a, for which NVIDIA's compiler of OpenCL C makes no code. So they are
+comments of its result, PTX, and `runtime/ptx.py` uncovers them.
+"""
+
+from __future__ import annotations
+
+from dnncore_opencl.runtime.launch import template
+
+
+def wide_code(
+    instruction: str, tiles: int, columns: int, *, a_along_k: bool, b_along_k: bool
+) -> str:
+    """Return the definitions of products of `tiles` tiles of 64 rows and `columns` columns.
+
+    instruction: the name, with `{}` for the number of columns, such as `m64n{}k16.f32.f16.f16`.
+    """
+    count = columns // 2  # sums of a work-item and a tile
+    places = [f"[{i // 4}][{i % 4}]" for i in range(count)]
+    registers = ", ".join(f"%{i}" for i in range(count))
+    of_tile = ", ".join(f'"+f"((c){place})' for place in places)
+    of_all = ", ".join(f'"+f"(sums[{i}]{place})' for i in range(tiles) for place in places)
+    across = ", ".join(str(int(not along)) for along in (a_along_k, b_along_k))
+    multiply = (
+        "//@@ { .reg .pred p; setp.eq.u32 p, 1, 1;"
+        f" wgmma.mma_async.sync.aligned.{instruction.format(columns)} {{{registers}}},"
+        f" %{count}, %{count + 1}, p, 1, 1, {across}; }}"
+    )
+    wait = f"//@@ wgmma.wait_group.sync.aligned %{count * tiles};"
+    return (
+        "#define WIDE_MULTIPLY_ADD(c, a, b)"
+        f' __asm__ volatile("{multiply}" : {of_tile} : "l"(a), "l"(b) : "memory");\n'
+        f'#define WIDE_WAIT(left) __asm__ volatile("{wait}" : {of_all} : "n"(left) : "memory");\n'
+        f"{template('mma_wide')}"
+    )
