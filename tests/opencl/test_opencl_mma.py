@@ -362,6 +362,26 @@ def test_whole_numbers_of_half_types_come_out_exactly(
 
 
 @pytest.mark.parametrize("family", [Wide, WideInFlight])
+def test_gradients_of_whole_stages_of_channels(family: type[Mma]) -> None:
+    op = dnn.ConvolutionBackwardData(
+        diff_src=dnn.MemoryDesc((1, 8, 5, 5), "f16", "acdb"),
+        weights=dnn.MemoryDesc((128, 8, 3, 3), "f16", "acdb"),
+        diff_dst=dnn.MemoryDesc((1, 128, 3, 3), "f16", "acdb"),
+        **STRIDED,
+    )
+    rng = np.random.default_rng(1)
+    arrays = {
+        a.name: rng.integers(-1, 2, d.dims).astype(np.float16)
+        for a, d in op.tensors()
+        if a.direction == "in"
+    }
+    np.testing.assert_array_equal(
+        computed(BackwardData(family), op, arrays).astype(np.float32),
+        expected(op, arrays).astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize("family", [Wide, WideInFlight])
 @pytest.mark.parametrize(
     ("tags", "sizes"),
     [

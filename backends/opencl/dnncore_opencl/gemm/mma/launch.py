@@ -284,7 +284,8 @@ class MmaProduct:
             "A_ALONG_K": int(v.a_along_k),
             "B_ALONG_K": int(v.b_along_k),
             "WINDOW": int(v.window is not None),
-            "FLAT_K": int(self.tile.wide and v.window is None and count(self.k[:-1]) == 1),
+            "FLAT_K": int(self._is_flat),
+            "EVEN_K": int(self._is_even),
             "PADDED_COLUMNS": int(v.inner_columns < v.columns[-1].size),
             "BAND": BAND,
         }
@@ -327,6 +328,19 @@ class MmaProduct:
         source = Source("mma", schema | steps.schema, defines, snippets, self.tile.options, target)
         instead = replace(self, tile=INSTEAD).launch(part, parts) if self.tile.wide else None
         return Launch(source, arguments, (size,), (self.tile.items,), instead=instead)
+
+    @property
+    def _is_flat(self) -> bool:
+        """Whether lines across k are at multiples of a step."""
+        outer = count(self.k[:-1])
+        return self.tile.wide and self.view.window is None and outer == 1
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether b is across k, and lines of a stage are at multiples of a step from its first."""
+        v = self.view
+        is_mixed = v.a_along_k and not v.b_along_k and not self._is_flat
+        return self.tile.wide and is_mixed and self.k[-1].size % self.depth == 0
 
     @property
     def _wide_code(self) -> str:
