@@ -12,6 +12,8 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant, suffix_of
 
 I16, F64, HALF = ir.IntType(16), ir.DoubleType(), ir.HalfType()
+HALVES = ("f16", "bf16")
+FLOATS = ("f32", *HALVES)
 INTEGERS = ("s8", "u8", "s32")
 STORED = {
     "f32": F32, "f64": F64, "f16": HALF, "bf16": I16,

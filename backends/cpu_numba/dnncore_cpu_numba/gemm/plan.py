@@ -7,6 +7,7 @@ is quick: steps are made, and kernels compiled, when the plan is built.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -24,7 +25,8 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
-from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.isa import BEST, Isa
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS, HALVES
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
@@ -43,7 +45,8 @@ LAUNCH = 3e-6  # seconds from step to step, measured
 class ProgramPlan:
     """Collects the scratchpad and the steps of one program.
 
-    tensors: the arguments of the operation and the post-ops' operands, by name.
+    tensors: the arguments of the operation and the post-ops' operands, by name. In place of those
+    of a half type, there are rooms of f32 with the same layout.
     """
 
     def __init__(self, op: Operation, attr: Attributes, blocking: Blocking) -> None:
@@ -56,6 +59,28 @@ class ProgramPlan:
         self.blocking = blocking
         self.num_threads = blocking.threads
         self.nbytes = 0  # of the scratchpad
+        self._rounded: list[tuple[Tensor, Tensor]] = []  # rooms, and the outputs that they become
+        for argument, desc in op.tensors():
+            if desc.data_type in HALVES and desc.format_kind == "blocked":
+                name, is_output = argument.name, argument.direction == "out"
+                tensor = self.tensors[name]
+                room = self.scratch(desc.like(desc).with_data_type("f32"))
+                if is_output:
+                    self._rounded.append((room, tensor))
+                if not is_output or (attr.reads_dst and name == op.result_name):
+                    self._convert(tensor, room)
+                self.tensors[name] = room
+
+    def _convert(self, source: Tensor, target: Tensor) -> None:
+        """Append a copy to another type in the same layout, padding included."""
+        source, target = (
+            tensor.seen_as(view)
+            for tensor, view in zip(
+                (source, target), _physical(source.desc, target.desc), strict=True
+            )
+        )
+        nbytes = source.desc.nbytes + target.desc.nbytes
+        self._append(lambda: copy_steps(target, source), nbytes)
 
     def operands(self, attr: Attributes) -> list[Tensor]:
         """The post-ops' operands, in order, all of them f32."""
@@ -191,6 +216,8 @@ class ProgramPlan:
         """
         for append in self._pending.values():
             append()
+        for room, tensor in self._rounded:
+            self._convert(room, tensor)
         return Accepted(
             op,
             lambda: Program(self.steps, self.num_threads),
@@ -215,6 +242,7 @@ class PlannedImplementation(Implementation[OpT]):
     HAS_KNOBS: whether its plans use `Blocking`.
     """
 
+    data_types = FLOATS
     NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
     HAS_KNOBS: ClassVar[bool] = True
 
@@ -243,6 +271,9 @@ class PlannedImplementation(Implementation[OpT]):
         """The reason to refuse an operation, or None."""
         if obstacle := self.isa.obstacle:
             return Refused("device", obstacle)
+        types = {desc.data_type for _, desc in op.tensors()}
+        if "f16" in types and "-f16c" in BEST.features.split(","):
+            return Refused("device", f"{BEST.name} lacks f16c, which converts f16")
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
@@ -266,3 +297,18 @@ def _missing(desc: MemoryDesc, wanted: MemoryDesc | str | None) -> MemoryDesc | 
     if isinstance(wanted, str):
         return None if desc.matches(wanted) else desc.with_format(wanted)
     return wanted
+
+
+def _physical(*descs: MemoryDesc) -> list[MemoryDesc]:
+    """Descriptors of the same layout as plain arrays of all elements, padding included."""
+    if all(desc.is_dense for desc in descs):
+        return [MemoryDesc((math.prod(desc.padded_dims),), desc.data_type) for desc in descs]
+    kept = [dim for dim, size in enumerate(descs[0].physical_shape) if size != 1] or [0]
+
+    def plain(desc: MemoryDesc) -> MemoryDesc:
+        shape, strides = (
+            [values[dim] for dim in kept] for values in (desc.physical_shape, desc.physical_strides)
+        )
+        return MemoryDesc(shape, desc.data_type, strides=strides)
+
+    return [plain(desc) for desc in descs]

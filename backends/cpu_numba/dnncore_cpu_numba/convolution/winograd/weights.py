@@ -14,6 +14,7 @@ from typing import Any
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused, Reorder
 from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.convolution.winograd.task import transform_weights
 from dnncore_cpu_numba.convolution.winograd.transforms import OUTPUTS, POSITIONS, WeightsTransform
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
@@ -48,7 +49,7 @@ class WinogradFilter:
         """The transformed filter's descriptor."""
         columns, depth = self.channels(weights)
         nbytes = 4 * POSITIONS * depth * -(-columns // self.isa.lanes) * self.isa.lanes
-        return MemoryDesc(weights.dims, "f32", self.tag, nbytes=nbytes)
+        return MemoryDesc(weights.dims, weights.data_type, self.tag, nbytes=nbytes)
 
     def channels(self, weights: MemoryDesc) -> tuple[int, int]:
         """Columns and depth."""
@@ -82,14 +83,16 @@ class WinogradReorder(Implementation[Reorder]):
     """Transforms filters of any layout; they cannot be transformed back."""
 
     name = "cpu_numba:winograd"
+    data_types = FLOATS
 
     def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept float32 filters that become a format of this file."""
         target = WinogradFilter.of(op.dst) if op.dst.format_kind == "opaque" else None
         if target is None or op.src.format_kind != "blocked":
             return Refused("format", f"makes {PREFIX} of strides; got {op.src.tag} to {op.dst.tag}")
-        if op.src.data_type != "f32":
-            return Refused("type", f"transforms filters of f32; got {op.src.data_type}")
+        if op.src.data_type not in FLOATS:
+            types = ", ".join(FLOATS)
+            return Refused("type", f"transforms filters of {types}; got {op.src.data_type}")
         if op.dst != target.desc(op.src):
             return Refused("format", f"{op.dst.tag} of {op.src.dims}; got {op.dst.nbytes} bytes")
         if attr.post_ops:
