@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba import reorder
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 
 import dnncore as dnn
-from dnncore.cache import MemoryCache
 from dnncore.problem import read
 
 CPU = dnn.engine("cpu")
@@ -76,12 +73,3 @@ def test_layouts_without_strides():
     relu = dnn.EltwiseForward("forward_inference", "relu", src=DESC, dst=DESC)
     (reason,) = refusals(replace(relu, src=OPAQUE)).values()
     assert "format: needs formats made of strides; got some:format" in reason
-
-
-@pytest.mark.parametrize("types", [("f16", "f32"), ("f32", "f16")])
-def test_f16_where_the_processor_does_not_convert_it(types, monkeypatch):
-    monkeypatch.setattr(reorder, "BEST", SimpleNamespace(name="avx", features="+avx,-f16c"))
-    monkeypatch.setattr("dnncore.selection.ranking._selections", MemoryCache(1))
-    src, dst = (DESC.with_data_type(kind) for kind in types)
-    reasons = refusals(dnn.Reorder(src=src, dst=dst))
-    assert "device: avx lacks f16c" in reasons["cpu_numba:simd"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused, Reorder
-from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.convolution.winograd.weights import WinogradReorder
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
@@ -27,7 +26,7 @@ class ReorderImplementation(Implementation[Reorder]):
 
     def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides; post-ops from f32 to f32."""
-        if refusal := refuse_post_ops(op, attr) or _refuse_halves(op):
+        if refusal := refuse_post_ops(op, attr):
             return refusal
         if attr.post_ops and {op.src.data_type, op.dst.data_type} != {"f32"}:
             types = f"{op.src.data_type} to {op.dst.data_type}"
@@ -49,13 +48,6 @@ class ReorderImplementation(Implementation[Reorder]):
             return copy_steps(dst, src) + zero_padding(dst)
 
         return Program(steps, num_threads)
-
-
-def _refuse_halves(op: Reorder) -> Refused | None:
-    """LLVM calls a library for f16 where an x86 processor does not convert it."""
-    if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in BEST.features.split(","):
-        return Refused("device", f"{BEST.name} lacks f16c, which converts f16")
-    return None
 
 
 TABLE = (ReorderImplementation(), WinogradReorder())

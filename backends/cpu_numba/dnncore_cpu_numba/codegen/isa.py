@@ -60,6 +60,11 @@ class Isa:
             host = {name: name in self.x86 for name in host}
         return ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(host.items()))
 
+    @property
+    def converts_f16(self) -> bool:
+        """Whether its code has instructions for f16; LLVM calls a library where x86 has none."""
+        return "-f16c" not in self.features.split(",")
+
 
 _X86_64 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
 _SSE41 = _X86_64 | {"cx16", "sahf", "sse3", "ssse3", "sse4.1"}

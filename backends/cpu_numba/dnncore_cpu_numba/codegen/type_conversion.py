@@ -1,7 +1,12 @@
-"""Conversions between data types in vector registers, emitted as LLVM IR.
+"""Conversions between data types in registers, emitted as LLVM IR.
+
+Kernels compute with float32. They read elements of any type with `load_as_f32` and write them with
+`store_from_f32`; `as_f32` and `from_f32` do the same with values that are in registers. Values are
+vectors or scalars. A bf16 or an f16 is an integer of its bits until it is converted.
 
 A value goes through float32, or through float64 where that alone holds both types' values, and is
-rounded once, half to even. To an integer type it saturates, and NaN becomes 0.
+rounded once, half to even. To an integer type it saturates, and NaN becomes 0. NaN stays NaN, and
+subnormal numbers stay what they are.
 """
 
 from __future__ import annotations
@@ -9,72 +14,116 @@ from __future__ import annotations
 from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
-from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant, suffix_of
+from dnncore_cpu_numba.codegen.isa import BEST, Isa
+from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant, kind_of
 
-I16, F64, HALF = ir.IntType(16), ir.DoubleType(), ir.HalfType()
+I8, I16, F64, HALF = ir.IntType(8), ir.IntType(16), ir.DoubleType(), ir.HalfType()
 HALVES = ("f16", "bf16")
 FLOATS = ("f32", *HALVES)
 INTEGERS = ("s8", "u8", "s32")
 STORED = {
-    "f32": F32, "f64": F64, "f16": HALF, "bf16": I16,
-    "s32": I32, "s8": ir.IntType(8), "u8": ir.IntType(8),
+    "f32": F32, "f64": F64, "f16": I16, "bf16": I16, "s32": I32, "s8": I8, "u8": I8,
 }  # fmt: skip
-"""The elements of a vector as it is loaded and stored; of a bf16, its bits."""
+"""The elements of a vector as it is loaded and stored; of an f16 and a bf16, the bits."""
 
 
-def converted(builder: Builder, x: Value, source: str, target: str) -> Value:
-    """A vector of one stored type as one of another, of as many lanes."""
+def load_as_f32(
+    builder: Builder, pointer: Value, data_type: str, lanes: int, mask: Value | None = None,
+    isa: Isa = BEST,
+) -> Value:  # fmt: skip
+    """Load a vector of elements of a type as float32, or the lanes of a mask with 0 elsewhere."""
+    stored = vir.load(builder, pointer, ir.VectorType(STORED[data_type], lanes), mask)
+    return as_f32(builder, stored, data_type, isa)
+
+
+def store_from_f32(
+    builder: Builder, value: Value, pointer: Value, data_type: str, mask: Value | None = None,
+    isa: Isa = BEST,
+) -> Value:  # fmt: skip
+    """Store a vector of float32 as a type, or the lanes of a mask; returns the instruction."""
+    return vir.store(builder, from_f32(builder, value, data_type, isa), pointer, mask)
+
+
+def as_f32(builder: Builder, x: Value, source: str, isa: Isa = BEST) -> Value:
+    """Stored elements as float32. A signalling NaN may stay one."""
+    if source == "f32":
+        return x
+    return _to_real(builder, _widened(builder, x, source, "f32", isa), "f32", isa)
+
+
+def from_f32(builder: Builder, x: Value, target: str, isa: Isa = BEST) -> Value:
+    """Float32 as elements that are stored."""
+    return converted(builder, x, "f32", target, isa)
+
+
+def converted(builder: Builder, x: Value, source: str, target: str, isa: Isa = BEST) -> Value:
+    """Elements of one stored type as those of another. NaN becomes quiet."""
     if source == target:
         return x
+    wide = _widened(builder, x, source, target, isa)
+    if (source, target) == ("bf16", "f32"):
+        return _quiet(builder, wide)
     if target in INTEGERS:
-        return _to_integer(builder, _widened(builder, x, source, target), target)
-    return _to_real(builder, _widened(builder, x, source, target), target)
+        return _to_integer(builder, wide, target)
+    return _to_real(builder, wide, target, isa)
 
 
-def _widened(builder: Builder, x: Value, source: str, target: str) -> Value:
+def _widened(builder: Builder, x: Value, source: str, target: str, isa: Isa) -> Value:
     """The exact values as float32 or float64, but s32 rounded where it becomes f32."""
     pair = {source, target}
     wide = "f64" in pair or ("s32" in pair and "f32" not in pair)
-    real = ir.VectorType(F64 if wide else F32, x.type.count)
+    real = kind_of(x, F64 if wide else F32)
     if source in INTEGERS:
         return builder.uitofp(x, real) if source == "u8" else builder.sitofp(x, real)
     if source == "bf16":
         x = _from_bf16(builder, x)
-    elif source == "f16":  # processors widen it to float32 only
-        x = builder.fpext(x, ir.VectorType(F32, x.type.count))
+    elif source == "f16":
+        x = _from_f16(builder, x, isa)
     return x if x.type == real else builder.fpext(x, real)
 
 
 def _to_integer(builder: Builder, x: Value, target: str) -> Value:
-    kind = ir.VectorType(STORED[target], x.type.count)
+    kind = kind_of(x, STORED[target])
     way = "fptoui" if target == "u8" else "fptosi"
-    name = f"llvm.{way}.sat.{suffix_of(kind)}.{suffix_of(x.type)}"
+    name = f"llvm.{way}.sat.{vir.suffix_of(kind)}.{vir.suffix_of(x.type)}"
     return vir.intrinsic(builder, name, kind, [vir.lanewise(builder, "rint", x)])
 
 
-def _to_real(builder: Builder, x: Value, target: str) -> Value:
+def _to_real(builder: Builder, x: Value, target: str, isa: Isa) -> Value:
     if target == "f64":
         return x
-    narrow = ir.VectorType(F32, x.type.count)
-    if x.type.element == F64:
+    narrow = kind_of(x, F32)
+    if x.type != narrow:
         x = builder.fptrunc(x, narrow) if target == "f32" else _rounded_to_odd(builder, x)
     if target == "f16":
-        return builder.fptrunc(x, ir.VectorType(HALF, x.type.count))
+        return _to_f16(builder, x, isa)
     return _to_bf16(builder, x) if target == "bf16" else x
 
 
+# -- bf16 ------------------------------------------------------------------------------------------
+
+
 def _from_bf16(builder: Builder, x: Value) -> Value:
-    """A bf16 is the upper half of a float32; NaN becomes quiet, as by any other conversion."""
-    bits, real = (ir.VectorType(kind, x.type.count) for kind in (I32, F32))
+    """A bf16 is the upper half of a float32."""
+    bits = kind_of(x, I32)
     x = builder.shl(builder.zext(x, bits), constant(bits, 16))
-    plain = builder.bitcast(x, real)
-    quiet = builder.bitcast(builder.or_(x, constant(bits, 0x400000)), real)
-    return builder.select(builder.fcmp_unordered("uno", plain, plain), quiet, plain)
+    return builder.bitcast(x, kind_of(x, F32))
+
+
+def _quiet(builder: Builder, x: Value) -> Value:
+    """The same float32, but any NaN quiet; other conversions make it quiet themselves."""
+    kind = kind_of(x, I32)
+    quiet = builder.or_(builder.bitcast(x, kind), constant(kind, 0x400000))
+    is_nan = builder.fcmp_unordered("uno", x, x)
+    return builder.select(is_nan, builder.bitcast(quiet, x.type), x)
 
 
 def _to_bf16(builder: Builder, x: Value) -> Value:
-    """Add what carries into the upper half; NaN keeps its own, made quiet."""
-    kind = ir.VectorType(I32, x.type.count)
+    """Add what carries into the upper half; NaN keeps its own, made quiet.
+
+    The processor's own conversion flushes subnormal numbers.
+    """
+    kind = kind_of(x, I32)
     bits = builder.bitcast(x, kind)
     upper = builder.lshr(bits, constant(kind, 16))
     odd = builder.and_(upper, constant(kind, 1))
@@ -83,12 +132,71 @@ def _to_bf16(builder: Builder, x: Value) -> Value:
     )
     quiet = builder.or_(upper, constant(kind, 0x40))
     is_nan = builder.fcmp_unordered("uno", x, x)
-    return builder.trunc(builder.select(is_nan, quiet, carried), ir.VectorType(I16, x.type.count))
+    return builder.trunc(builder.select(is_nan, quiet, carried), kind_of(x, I16))
+
+
+# -- f16 -------------------------------------------------------------------------------------------
+
+_SIGN, _MAGNITUDE = 0x8000, 0x7FFF  # bits of an f16
+_REBIAS = (127 - 15) << 23  # from exponents of f16 to those of float32
+_INFINITY, _LEAST_NORMAL = 0x7C00, 0x0400  # of f16
+_OVERFLOW = 0x477FF000  # the bits of 65520, the least float32 that becomes infinity
+_NORMAL = (127 - 14) << 23  # the bits of the least float32 that becomes a normal f16
+_HALF_BITS = 126 << 23  # of 0.5: behind it, float32 count in the smallest f16, 2**-24
+
+
+def _from_f16(builder: Builder, x: Value, isa: Isa) -> Value:
+    """Widen f16, by shifts where the processor has no instruction.
+
+    An exponent of all ones grows twice. A subnormal number is a whole number of 2**-24.
+    """
+    real = kind_of(x, F32)
+    if isa.converts_f16:
+        return builder.fpext(builder.bitcast(x, kind_of(x, HALF)), real)
+    kind = kind_of(x, I32)
+    bits = builder.zext(x, kind)
+    magnitude = builder.and_(bits, constant(kind, _MAGNITUDE))
+    sign = builder.shl(builder.and_(bits, constant(kind, _SIGN)), constant(kind, 16))
+    normal = builder.add(builder.shl(magnitude, constant(kind, 13)), constant(kind, _REBIAS))
+    special = builder.icmp_signed(">=", magnitude, constant(kind, _INFINITY))
+    normal = builder.select(special, builder.add(normal, constant(kind, _REBIAS)), normal)
+    small = builder.fmul(builder.sitofp(magnitude, real), constant(real, 2.0**-24))
+    is_small = builder.icmp_signed("<", magnitude, constant(kind, _LEAST_NORMAL))
+    found = builder.select(is_small, builder.bitcast(small, kind), normal)
+    return builder.bitcast(builder.or_(found, sign), real)
+
+
+def _to_f16(builder: Builder, x: Value, isa: Isa) -> Value:
+    """Round float32 to f16, by sums where the processor has no instruction.
+
+    A normal result is rounded like a bf16; for others, 0.5 is added, which rounds them.
+    """
+    stored = kind_of(x, I16)
+    if isa.converts_f16:
+        return builder.bitcast(builder.fptrunc(x, kind_of(x, HALF)), stored)
+    kind, real = kind_of(x, I32), x.type
+    bits = builder.bitcast(x, kind)
+    magnitude = builder.and_(bits, constant(kind, 0x7FFFFFFF))
+    sign = builder.lshr(builder.sub(bits, magnitude), constant(kind, 16))
+    odd = builder.and_(builder.lshr(magnitude, constant(kind, 13)), constant(kind, 1))
+    rounding = builder.add(odd, constant(kind, 0xFFF - _REBIAS))
+    normal = builder.lshr(builder.add(magnitude, rounding), constant(kind, 13))
+    sum_ = builder.fadd(builder.bitcast(magnitude, real), constant(real, 0.5))
+    small = builder.sub(builder.bitcast(sum_, kind), constant(kind, _HALF_BITS))
+    found = builder.select(
+        builder.icmp_signed("<", magnitude, constant(kind, _NORMAL)), small, normal
+    )
+    large = builder.icmp_signed(">=", magnitude, constant(kind, _OVERFLOW))
+    found = builder.select(large, constant(kind, _INFINITY), found)
+    payload = builder.and_(builder.lshr(magnitude, constant(kind, 13)), constant(kind, 0x3FF))
+    nan = builder.or_(payload, constant(kind, _INFINITY | 0x200))
+    found = builder.select(builder.fcmp_unordered("uno", x, x), nan, found)
+    return builder.trunc(builder.or_(found, sign), stored)
 
 
 def _rounded_to_odd(builder: Builder, x: Value) -> Value:
     """The float32 towards zero, made odd unless it is x: rounding it once more is right."""
-    real, kind = (ir.VectorType(element, x.type.count) for element in (F32, I32))
+    real, kind = (kind_of(x, element) for element in (F32, I32))
     near = builder.fptrunc(x, real)
     back = builder.fpext(near, x.type)
     bits = builder.bitcast(near, kind)

@@ -105,9 +105,16 @@ def vector_of(lanes: int) -> ir.VectorType:
     return ir.VectorType(F32, lanes)
 
 
-def constant(vector: ir.VectorType, value: float) -> Value:
-    """A vector with one value in all lanes."""
-    return ir.Constant(vector, [value] * vector.count)
+def constant(kind: Any, value: float) -> Value:
+    """A vector with one value in all lanes, or a scalar."""
+    is_vector = isinstance(kind, ir.VectorType)
+    return ir.Constant(kind, [value] * kind.count if is_vector else value)
+
+
+def kind_of(value: Value, element: Any) -> Any:
+    """The type of as many elements of a type as a value has: of a vector, or one."""
+    vector = isinstance(value.type, ir.VectorType)
+    return ir.VectorType(element, value.type.count) if vector else element
 
 
 def repeat(builder: Builder, scalar: Value, vector: ir.VectorType) -> Value:
@@ -186,9 +193,9 @@ def intrinsic(builder: Builder, name: str, result: Any, args: Sequence[Value]) -
 
 
 def lanewise(builder: Builder, name: str, *vectors: Value) -> Value:
-    """Call an LLVM intrinsic whose arguments and result are vectors of one type."""
-    vector = vectors[0].type
-    return intrinsic(builder, f"llvm.{name}.{suffix_of(vector)}", vector, vectors)
+    """Call an LLVM intrinsic whose arguments and result are of one type, mostly vectors."""
+    kind = vectors[0].type
+    return intrinsic(builder, f"llvm.{name}.{suffix_of(kind)}", kind, vectors)
 
 
 def multiply_add(builder: Builder, x: Value, y: Value, z: Value) -> Value:
@@ -201,9 +208,11 @@ def bytes_of(element: Any) -> int:
     return int(element.intrinsic_name[1:]) // 8  # such as f32 or i8
 
 
-def suffix_of(vector: ir.VectorType) -> str:
-    """The suffix of an intrinsic's name for a type of vectors, such as v16f32."""
-    return f"v{vector.count}{vector.element.intrinsic_name}"
+def suffix_of(kind: Any) -> str:
+    """The suffix of an intrinsic's name for a type, such as v16f32 of a vector or f32."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{kind.element.intrinsic_name}"
+    return str(kind.intrinsic_name)
 
 
 def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | None) -> Value:

@@ -25,7 +25,7 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
-from dnncore_cpu_numba.codegen.isa import BEST, Isa
+from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, HALVES
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
@@ -271,9 +271,6 @@ class PlannedImplementation(Implementation[OpT]):
         """The reason to refuse an operation, or None."""
         if obstacle := self.isa.obstacle:
             return Refused("device", obstacle)
-        types = {desc.data_type for _, desc in op.tensors()}
-        if "f16" in types and "-f16c" in BEST.features.split(","):
-            return Refused("device", f"{BEST.name} lacks f16c, which converts f16")
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
