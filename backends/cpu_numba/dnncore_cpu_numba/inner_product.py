@@ -12,7 +12,8 @@ import math
 import numpy as np
 
 from dnncore.backend import Attributes, InnerProduct, MemoryDesc
-from dnncore_cpu_numba.codegen.isa import ISAS
+from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
@@ -26,7 +27,7 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     def resolved(self, op: InnerProduct) -> InnerProduct:
         """Activations become row-major, the filter vectors of output channels."""
         op = op.resolve_any(**{op.SRC: self._src_tag(op.src_role), op.DST: "ab"})
-        formats = {op.WEIGHTS: self._weights_tag(op.src_role)}
+        formats = {op.WEIGHTS: self._weights_tag(op.src_role, self.arithmetic(op).group)}
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
         return op.resolve_any(**formats)
@@ -34,21 +35,30 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     def utilisation(self, op: InnerProduct) -> float:
         """The better utilisation of the product and of the transposed product."""
         rows, columns = _matrix_dims(op.result)
-        return max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
+        best = max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
+        return self.arithmetic(op).speed(self.isa) * best
+
+    def kept(self, op: InnerProduct) -> tuple[str, ...]:
+        """The result, and the factors if they are multiplied as they are."""
+        factors = [argument.name for argument, _ in op.tensors()[:2]]
+        return (op.result_name, *(factors if self.arithmetic(op).group > 1 else ()))
 
     def _src_tag(self, desc: MemoryDesc) -> str:
         """The tag of row-major activations."""
         return "abcde"[: desc.ndims]
 
-    def _weights_tag(self, src: MemoryDesc) -> str:
-        """Vectors of output channels: panels of a product that has them as columns."""
+    def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
+        """Vectors of output channels: panels of a product that has them as columns.
+
+        group: of the arithmetic.
+        """
         return f"A{_order(src)}{self.isa.lanes}a"
 
     def _in_vectors(self, tensor: Tensor) -> Tensor:
         """A filter in `_weights_tag` as a matrix (OC, IC * spatial): vectors of either."""
         (dim, lanes), dims = tensor.desc.inner_blocks[-1], _matrix_dims(tensor.desc)
         tag = f"Ba{lanes}b" if dim else f"Ab{lanes}a"
-        return tensor.seen_as(MemoryDesc(dims, "f32", tag))
+        return tensor.seen_as(MemoryDesc(dims, tensor.desc.data_type, tag))
 
     def _operands(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> list[Tensor]:
         """Operands for a result with spatial dims; what is broadcast in part is first repeated."""
@@ -67,11 +77,28 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
 class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
+    def arithmetic(self, op: InnerProduct) -> Arithmetic:
+        """Products of groups of k, where the instruction set has them."""
+        return Arithmetic.of(op.src_role, op.weights_role, self.isa)
+
+    def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
+        """Panels, which have groups of the innermost dim of a sample if these are whole."""
+        order = _order(src)
+        if group == 1:
+            return super()._weights_tag(src)
+        last = order[-1]
+        if not order.isalpha() or (src.ndims > 2 and src.dims["abcde".index(last)] % group):
+            return "a" + order
+        return f"A{order[:-1]}{last.upper()}{self.isa.lanes}a{group}{last}"
+
     def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.tensors["weights"]
-        if op.weights_role.ndims > 2 or op.weights_role.inner_blocks:
+        arithmetic = self.arithmetic(op)
+        if (group := arithmetic.group) > 1:
+            weights = self._in_groups(plan, weights, op.src_role, group)
+        elif op.weights_role.ndims > 2 or op.weights_role.inner_blocks:
             weights = self._in_vectors(plan.read(weights, self._weights_tag(op.src_role)))
         bias = plan.tensors.get("bias")
         if bias is not None:
@@ -79,8 +106,18 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
         MatrixProduct(
             isa=self.isa, a=_read_rows(plan, plan.tensors["src"], order),
             b=transposed(weights), c=plan.tensors["dst"], bias=bias,
-            attr=attr, operands=plan.operands(attr),
+            attr=attr, operands=plan.operands(attr), arithmetic=arithmetic,
         ).append_to(plan)  # fmt: skip
+
+    def _in_groups(self, plan: ProgramPlan, weights: Tensor, src: MemoryDesc, group: int) -> Tensor:
+        """A filter as a matrix (OC, IC * spatial): panels, or rows, which are packed later."""
+        tag = self._weights_tag(src, group)
+        if not weights.desc.matches(tag) or tag.isalpha():
+            return _read_rows(plan, weights, _order(src))
+        panels = MemoryDesc(
+            _matrix_dims(weights.desc), weights.desc.data_type, f"AB{self.isa.lanes}a{group}b"
+        )
+        return weights.seen_as(panels)
 
 
 class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
@@ -92,7 +129,7 @@ class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
         fills = desc.dims[1] % self.isa.lanes == 0
         return f"a{letters[2:]}b" if fills else letters
 
-    def _weights_tag(self, src: MemoryDesc) -> str:
+    def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
         """Vectors of a sample's elements, where they are channels: panels of this product."""
         order, vector = _order(src), f"{self.isa.lanes}b"
         if order.endswith(vector):
@@ -177,13 +214,13 @@ def _rows(tensor: Tensor) -> Tensor:
     """A tensor of dense rows as a matrix."""
     rows, columns = _matrix_dims(tensor.desc)
     step = tensor.desc.strides[0] if rows > 1 else columns
-    return tensor.seen_as(MemoryDesc((rows, columns), "f32", strides=(step, 1)))
+    return tensor.seen_as(MemoryDesc((rows, columns), tensor.desc.data_type, strides=(step, 1)))
 
 
 def _matrix_dims(desc: MemoryDesc) -> tuple[int, int]:
     return desc.dims[0], math.prod(desc.dims[1:])
 
 
-FORWARD = tuple(BrgemmInnerProductForward(isa) for isa in ISAS)
+FORWARD = tuple(BrgemmInnerProductForward(isa) for isa in (*DOT_ISAS, *ISAS))
 BACKWARD_DATA = tuple(BrgemmInnerProductBackwardData(isa) for isa in ISAS)
 BACKWARD_WEIGHTS = tuple(BrgemmInnerProductBackwardWeights(isa) for isa in ISAS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dnncore.backend import Attributes, MatMul
-from dnncore_cpu_numba.codegen.isa import ISAS
+from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
 from dnncore_cpu_numba.gemm.tiling import utilisation
@@ -12,10 +13,18 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 class BrgemmMatMul(PlannedImplementation[MatMul]):
     """One product; weights that may be `any` become panels."""
 
+    def arithmetic(self, op: MatMul) -> Arithmetic:
+        """Products of groups of k, where the instruction set has them."""
+        return Arithmetic.of(op.src, op.weights, self.isa)
+
+    def kept(self, op: MatMul) -> tuple[str, ...]:
+        """The result, and the factors if they are multiplied as they are."""
+        return ("dst", *(("src", "weights") if self.arithmetic(op).group > 1 else ()))
+
     def resolved(self, op: MatMul) -> MatMul:
         """Weights become panels, all else row-major."""
         plain = "abcdefghijkl"[: op.dst.ndims]
-        panels = blocked_columns(op.weights, self.isa.lanes)
+        panels = blocked_columns(op.weights, self.isa.lanes, self.arithmetic(op).group)
         op = op.resolve_any(src=plain, weights=panels, dst=plain)
         return op if op.bias is None else op.resolve_any(bias=plain)
 
@@ -24,11 +33,13 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         MatrixProduct(
             isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
             bias=plan.tensors.get("bias"), attr=attr, operands=plan.operands(attr),
+            arithmetic=self.arithmetic(op),
         ).append_to(plan)  # fmt: skip
 
     def utilisation(self, op: MatMul) -> float:
         """The utilisation of tiles of rows by columns."""
-        return utilisation(self.isa, *op.dst.dims[-2:])
+        speed = self.arithmetic(op).speed(self.isa)
+        return speed * utilisation(self.isa, *op.dst.dims[-2:])
 
 
-TABLE = tuple(BrgemmMatMul(isa) for isa in ISAS)
+TABLE = tuple(BrgemmMatMul(isa) for isa in (*DOT_ISAS, *ISAS))

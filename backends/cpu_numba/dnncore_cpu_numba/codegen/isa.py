@@ -1,5 +1,8 @@
 """The instruction sets that code is compiled for: features of the processor and register tiles.
 
+A set of `ISAS` has vectors of its own. A set of `DOT_ISAS` adds instructions to one of them, which
+multiply and add several bf16 or 8-bit integers at a time; only such products are compiled for it.
+
 Tasks are compiled for `BEST`, microkernels for the set that they are written for. With
 `DNNCORE_MAX_CPU_ISA` set to one of their names, or to oneDNN's word for a set beside them, `BEST`
 is no better than that, and nothing in the process is compiled for a better one. The variable is
@@ -11,7 +14,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import llvmlite.binding as llvm
 
@@ -45,7 +48,7 @@ class Isa:
     @functools.cached_property
     def obstacle(self) -> str:
         """The reason why its code cannot or may not run here; empty if it can."""
-        if ISAS.index(self) < ISAS.index(cap := highest_allowed()):
+        if not self.x86 <= (cap := highest_allowed()).x86:
             return f"{CAP}={os.environ[CAP]} allows {cap.name} and less"
         if self.any_processor:
             return ""
@@ -80,22 +83,33 @@ SSE41 = Isa("sse41", 4, {1: 10, 2: 6}, _SSE41)
 # The tiles are for 32 registers, as most other processors have them.
 SIMD128 = Isa("simd128", 4, {1: 14, 2: 9, 3: 6, 4: 5}, _X86_64, any_processor=True)
 ISAS = (AVX512_CORE, AVX2, SSE41, SIMD128)
-"""All instruction sets, best first; the last one can be used on every processor."""
+"""The sets of vectors, best first; the last one can be used on every processor."""
+
+_VNNI = _AVX512_CORE | {"avx512vnni"}
+_BF16 = _VNNI | {"avx512bf16"}
+_AMX = _BF16 | {"amx-tile", "amx-int8", "amx-bf16", "avxvnni"}
+
+AVX512_CORE_AMX = replace(AVX512_CORE, name="avx512_core_amx", x86=_AMX)
+AVX512_CORE_BF16 = replace(AVX512_CORE, name="avx512_core_bf16", x86=_BF16)
+AVX512_CORE_VNNI = replace(AVX512_CORE, name="avx512_core_vnni", x86=_VNNI)
+AVX2_VNNI = replace(AVX2, name="avx2_vnni", x86=_AVX2 | {"avxvnni"})
+DOT_ISAS = (AVX512_CORE_AMX, AVX512_CORE_BF16, AVX512_CORE_VNNI, AVX2_VNNI)
+"""The sets with instructions for products of bf16 or integers, best first."""
 
 # oneDNN's words for sets that come between two of these: the lower one.
 _WORDS = {
-    "default": AVX512_CORE,
+    "default": AVX512_CORE_AMX,
     "avx": SSE41,
-    **dict.fromkeys(("avx2_vnni", "avx2_vnni_2"), AVX2),
+    "avx2_vnni_2": AVX2_VNNI,
+    **dict.fromkeys(("avx512_core_fp16", "avx10_1_512"), AVX512_CORE_BF16),
     **dict.fromkeys(
         (
-            "avx512_core_vnni", "avx512_core_bf16", "avx512_core_fp16", "avx512_core_amx",
-            "avx512_core_amx_fp16", "avx10_1_512", "avx10_1_512_amx", "avx10_1_512_amx_fp16",
-            "avx10_2_512", "avx10_2_amx_2",
+            "avx512_core_amx_fp16", "avx10_1_512_amx", "avx10_1_512_amx_fp16", "avx10_2_512",
+            "avx10_2_amx_2",
         ),
-        AVX512_CORE,
+        AVX512_CORE_AMX,
     ),
-    **{isa.name: isa for isa in ISAS},
+    **{isa.name: isa for isa in (*DOT_ISAS, *ISAS)},
 }  # fmt: skip
 
 
@@ -106,8 +120,9 @@ def highest_allowed() -> Isa:
     isa = _WORDS.get(word.lower())
     if isa is None:
         raise DescriptorError(
-            f"{CAP} must be one of {', '.join(isa.name for isa in ISAS)}, default, or oneDNN's word"
-            f" for another instruction set; got {word!r}; unset it to use what the processor has"
+            f"{CAP} must be one of {', '.join(isa.name for isa in (*DOT_ISAS, *ISAS))}, default,"
+            f" or oneDNN's word for another instruction set; got {word!r}; unset it to use what the"
+            " processor has"
         )
     return isa
 
@@ -122,6 +137,6 @@ def host_features() -> Mapping[str, bool]:
 
 
 AVAILABLE = tuple(isa for isa in ISAS if not isa.obstacle)
-"""The instruction sets that this process may use, best first."""
+"""The sets of vectors that this process may use, best first."""
 
 BEST = AVAILABLE[0]

@@ -17,9 +17,10 @@ from typing import Literal
 from dnncore.backend import Attributes, Convolution, MemoryDesc
 from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
 from dnncore_cpu_numba.convolution.geometry import Geometry, Phase, dot, scaled, weights_as_6d
-from dnncore_cpu_numba.convolution.image import Image, as_5d
+from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.cover import Windows
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
@@ -53,6 +54,8 @@ class Brgemm(PlannedConvolution):
         """Vectors of the output's channels; inside, the image's channels in its own runs."""
         g, lanes = Geometry.of(op), self.isa.lanes
         read, written = "oi" if g.backward else "io"
+        if (group := self.arithmetic(op).group) > 1:
+            return weights_tag(op, written.upper(), f"{read.upper()}{lanes}{written}{group}{read}")
         image = Image.of(as_5d(Tensor(Arg(0), op.dst_role if g.backward else op.src_role)))
         outer, inner = "", read
         if image is not None and not image.is_channels_last and self.serves(image, g.depth):
@@ -70,7 +73,7 @@ class Brgemm(PlannedConvolution):
         """Whether runs of channels are long, or so few that rows of taps do as well."""
         if image.is_channels_last or image.run == self.isa.lanes:
             return image.is_channels_last or per_group % image.run == 0
-        return image.run == 1 and per_group <= FEW_CHANNELS and image.spatial[2] in (0, 4)
+        return image.run == 1 and per_group <= FEW_CHANNELS and image.spatial[2] in (0, image.size)
 
     def read_image(
         self, plan: ProgramPlan, tensor: Tensor, per_group: int,
@@ -90,7 +93,7 @@ class Brgemm(PlannedConvolution):
         if image is not None and not any(left) and all(map(int.__le__, size, image.dims[2:])):
             return image
         tag = self.room(per_group) if image is None else image.tag
-        wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
+        wanted = MemoryDesc((*tensor.desc.dims[:2], *size), tensor.desc.data_type, tag)
         return Image.chosen(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
     def _read_weights(self, plan: ProgramPlan, op: Convolution) -> Tensor:
@@ -142,6 +145,22 @@ class BrgemmData(Brgemm):
     Weights become `OIhw16i16o` or `IOhw16o16i` (with the lanes of the instruction set).
     """
 
+    def arithmetic(self, op: Convolution) -> Arithmetic:
+        """Products of groups of channels, where the instruction set has them."""
+        return Arithmetic.of(op.tensors()[0][1], op.weights_role, self.isa)
+
+    def kept(self, op: Convolution) -> tuple[str, ...]:
+        """The result, and the factors if they are multiplied as they are."""
+        factors = [argument.name for argument, _ in op.tensors()[:2]]
+        return (op.result_name, *(factors if self.arithmetic(op).group > 1 else ()))
+
+    def resolved(self, op: Convolution) -> Convolution:
+        """Groups of channels are contiguous in activations with channels last."""
+        if self.arithmetic(op).group > 1:
+            last = f"n{spatial_tag(op.src_role.ndims)}c"
+            op = op.resolve_any(**{op.SRC: last, op.DST: last})
+        return super().resolved(op)
+
     def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of pixels of one phase by the output's channels.
 
@@ -151,22 +170,30 @@ class BrgemmData(Brgemm):
         pixels = -(-op.result.dims[-1] // g.phase_stride[2])
         depth = max(1, g.depth * len(g.taps) // math.prod(g.phase_stride))
         stored = self.isa.lanes if op.result.has_padding else g.columns
-        return lesser_share(self.isa, stored, depth) * utilisation(self.isa, pixels, g.columns)
+        share = self.arithmetic(op).speed(self.isa) * lesser_share(self.isa, stored, depth)
+        return share * utilisation(self.isa, pixels, g.columns)
 
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append a tile loop for each phase of the output."""
-        g = Geometry.of(op)
-        image = self.read_image(plan, plan.tensors[g.gathered], g.depth)
+        g, arithmetic = Geometry.of(op), self.arithmetic(op)
+        depth = g.depth
+        if arithmetic.group > 1:
+            depth = arithmetic.group * arithmetic.groups(depth)
+            image = self._read_groups(plan, plan.tensors[g.gathered], g, depth)
+        else:
+            image = self.read_image(plan, plan.tensors[g.gathered], depth)
         weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, g.columns)
         output, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)
         read, written = (1, 2) if g.backward else (2, 1)
-        strides = [4 * stride for stride in weights.desc.strides]
-        run = min(image.run, g.depth)
-        b_advance = 4 * int(places(weights.desc, read)[run]) if run < g.depth else 0
+        size = weights.desc.itemsize
+        strides = [size * stride for stride in weights.desc.strides]
+        run = min(image.run, depth)
+        k = arithmetic.groups(run)
+        b_advance = size * int(places(weights.desc, read)[run]) if run < depth else 0
         b = Matrix(weights.address, (0, strides[0]), block=strides[written])
         *planes, row = scaled(image.spatial, g.step)
-        group = image.channel(g.depth)
+        group = image.channel(depth)
         a = Matrix(image.address, (image.batch, group), row, planes=tuple(planes))
 
         def part(phase: Phase) -> list[Step]:
@@ -175,18 +202,36 @@ class BrgemmData(Brgemm):
                 (dot(image.spatial, shift), dot(strides[3:], tap)) for tap, shift in phase.taps
             ]
             a_step, b_step = map(int.__sub__, batch[1], batch[0]) if len(batch) > 1 else (0, 0)
-            joined = (a_step, b_step) == (4 * run, 4 * self.isa.lanes * run) and g.kernel[2] > 1
+            joined = (a_step, b_step) == (4 * k, 4 * self.isa.lanes * k) and g.kernel[2] > 1
             c, *others = (in_phase(matrix, phase, g.phase_stride) for matrix in (output, *operands))
             problem = MatrixProblem(
                 isa=self.isa, outer=(g.batch, g.groups), columns=g.columns, a=a, b=b, c=c,
                 cover=Windows(phase.count, g.step, image.dims[2:], shifts, joined), edge=edge,
-                epilogue=epilogue, operands=others, row_bytes=4 * g.depth * math.prod(g.step),
-                chunks=[Chunk(batch, run, g.depth // run, image.block, b_advance)],
+                epilogue=epilogue, operands=others, row_bytes=size * depth * math.prod(g.step),
+                chunks=[Chunk(batch, k, depth // run, image.block, b_advance)],
+                arithmetic=arithmetic, result=op.result.data_type,
             )  # fmt: skip
             return tile_steps(problem, plan.blocking)
 
         for phase in g.phases():
             plan.add_steps(partial(part, phase))
+
+    def _read_groups(self, plan: ProgramPlan, tensor: Tensor, g: Geometry, depth: int) -> Image:
+        """An image with channels last and whole groups of them; depth: with those added."""
+        tensor = as_5d(tensor)
+        image = Image.of(tensor)
+        if image is not None and image.is_channels_last and depth == g.depth:
+            return image
+        desc = tensor.desc
+        n, _, *spatial = desc.dims
+        room = MemoryDesc((n, g.groups * depth, *spatial), desc.data_type, "acdeb")
+        if g.groups == 1 or depth == g.depth:
+            return Image.chosen(plan.read(tensor, room))
+        if desc.inner_blocks:
+            tensor = plan.read(tensor, "acdeb")
+        apart = tensor.seen_as(tensor.desc.reshape((n, g.groups, g.depth, *spatial)))
+        copy = plan.read(apart, room.reshape((n, g.groups, depth, *spatial)))
+        return Image.chosen(copy.seen_as(room))
 
 
 def in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:

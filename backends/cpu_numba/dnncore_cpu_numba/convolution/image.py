@@ -16,6 +16,7 @@ class Image:
     """An address and strides in bytes; 0 along dims of size 1: a broadcast operand is an image too.
 
     run: how many channels are contiguous: a block's size, or all; block: from run to run.
+    size: of an element.
     """
 
     address: Param
@@ -24,6 +25,7 @@ class Image:
     spatial: tuple[int, ...]
     run: int
     block: int
+    size: int = 4
 
     @classmethod
     def chosen(cls, tensor: Tensor) -> Image:
@@ -32,7 +34,7 @@ class Image:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Image | None:
-        """A 5-D f32 tensor as an image, None if its blocks are not of channels alone.
+        """A 5-D tensor as an image, None if its blocks are not of channels alone.
 
         Of a plain tensor whose channels are not contiguous, runs have one channel.
         """
@@ -40,14 +42,16 @@ class Image:
         batch, channel, *spatial = steps(desc)
         match desc.inner_blocks:
             case ():
-                run, block = max(1, desc.dims[1]), 4 * desc.dims[1]
-                if channel not in (0, 4):
+                run, block = max(1, desc.dims[1]), desc.itemsize * desc.dims[1]
+                if channel not in (0, desc.itemsize):
                     run, block = 1, channel
             case ((1, run),):
                 block = channel
             case _:
                 return None
-        return cls(tensor.address, desc.dims, batch, tuple(spatial), run, block)
+        return cls(
+            tensor.address, desc.dims, batch, tuple(spatial), run, block, desc.itemsize
+        )  # fmt: skip
 
     @property
     def is_channels_last(self) -> bool:
@@ -63,12 +67,12 @@ class Image:
 
     def channel(self, index: int) -> int:
         """Bytes from the first channel to another."""
-        return index // self.run * self.block + index % self.run * 4
+        return index // self.run * self.block + index % self.run * self.size
 
     def vector_step(self, lanes: int, per_group: int) -> int | None:
         """Bytes from vector to vector of channels, None if groups cannot be cut into such."""
         if self.is_channels_last:
-            return 4 * lanes
+            return self.size * lanes
         whole = self.dims[1] == per_group or per_group % lanes == 0
         return self.block if self.run == lanes and whole else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dnncore_cpu_numba.codegen.isa import ISAS
+from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
 from dnncore_cpu_numba.convolution.brgemm import BrgemmData
 from dnncore_cpu_numba.convolution.brgemm_weights import BrgemmWeights
 from dnncore_cpu_numba.convolution.depthwise.data import DepthwiseData
@@ -12,7 +12,7 @@ from dnncore_cpu_numba.convolution.pointwise import Pointwise
 from dnncore_cpu_numba.convolution.winograd.implementation import Winograd
 
 # Those of images compute forward and backward by data.
-OF_IMAGES = tuple(
+OF_IMAGES = tuple(BrgemmData(isa) for isa in DOT_ISAS) + tuple(
     kind(isa) for isa in ISAS for kind in (DepthwiseData, Winograd, BrgemmData, Pointwise)
 )
 FORWARD = (*OF_IMAGES, GemmForward())

@@ -11,8 +11,9 @@ needs to know, one row of `post_ops.Stage`, follows the operands in their table.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,21 @@ from llvmlite import ir
 
 from dnncore.backend import Attributes, PostOp
 from dnncore_cpu_numba.codegen import vector_ir as vir
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
+from dnncore_cpu_numba.codegen.isa import BEST, Isa
+from dnncore_cpu_numba.codegen.type_conversion import STORED, as_f32, store_from_f32
+from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
+
+
+@dataclass(frozen=True)
+class Correction:
+    """x = x + operand, or x + operand * second operand, of s32; it precedes all other stages.
+
+    splats: as in `Operand`.
+    """
+
+    splats: tuple[bool, ...] = (False,)
 
 
 @dataclass(frozen=True)
@@ -39,18 +52,24 @@ class Operand:
 
 @dataclass(frozen=True)
 class Sum:
-    """x = x + scale * C, with the former values of C."""
+    """x = x + scale * (C - zero_point), with the former values of C.
+
+    fused: the product is not rounded.
+    """
 
     scale: float = 1.0
+    zero_point: int = 0
+    fused: bool = True
 
 
 @dataclass(frozen=True)
 class Eltwise:
-    """x = algorithm(x) in a few instructions, those of `INLINE`."""
+    """x = algorithm(x) in a few instructions, those of `INLINE`. fused: as in `Sum`."""
 
     algorithm: str
     alpha: float = 0.0
     beta: float = 0.0
+    fused: bool = True
 
 
 @dataclass(frozen=True)
@@ -60,7 +79,7 @@ class Call:
     stage: post_ops.Stage = field(repr=False)
 
 
-Stage = Operand | Sum | Eltwise | Call
+Stage = Correction | Operand | Sum | Eltwise | Call
 Epilogue = tuple[Stage, ...]
 
 
@@ -95,8 +114,12 @@ def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
 
 def table_rows(chain: Epilogue) -> int:
     """The number of rows of the table of operands that a chain reads."""
-    operands = sum(len(stage.splats) for stage in chain if isinstance(stage, Operand))
-    return operands + sum(isinstance(stage, Call) for stage in chain)
+    return _operand_rows(chain) + sum(isinstance(stage, Call) for stage in chain)
+
+
+def _operand_rows(chain: Epilogue) -> int:
+    """The number of operands."""
+    return sum(len(stage.splats) for stage in chain if isinstance(stage, Correction | Operand))
 
 
 @dataclass(frozen=True)
@@ -104,6 +127,7 @@ class View:
     """A tensor as a tile sees it: an address and strides (bytes) per row and vector of the tile.
 
     mask: the valid lanes of the last vector of a row, None where all are.
+    data_type: of the elements in memory.
     """
 
     builder: Builder
@@ -113,6 +137,8 @@ class View:
     block: Value
     last: int = -1
     mask: Value | None = None
+    data_type: str = "f32"
+    isa: Isa = BEST
 
     def place(self, m: int, n: int) -> tuple[Value, Value | None]:
         """The pointer and the mask of vector n of row m."""
@@ -122,19 +148,25 @@ class View:
         return pointer, self.mask if n == self.last else None
 
     def load(self, m: int, n: int, *, splat: bool = False) -> Value:
-        """A vector; with `splat`, copies of the one value there."""
+        """A vector as float32; with `splat`, copies of the one value there."""
+        return as_f32(self.builder, self.stored(m, n, splat=splat), self.data_type, self.isa)
+
+    def stored(self, m: int, n: int, *, splat: bool = False) -> Value:
+        """The same elements as they are in memory."""
         pointer, mask = self.place(m, n)
+        vector = ir.VectorType(STORED[self.data_type], self.vector.count)
         if splat:
-            scalar = self.builder.load(pointer, typ=F32, align=4)
-            return vir.repeat(self.builder, scalar, self.vector)
-        return vir.load(self.builder, pointer, self.vector, mask)
+            align = vir.bytes_of(vector.element)
+            scalar = self.builder.load(pointer, typ=vector.element, align=align)
+            return vir.repeat(self.builder, scalar, vector)
+        return vir.load(self.builder, pointer, vector, mask)
 
     def store(self, x: Value, m: int, n: int, edge: str) -> None:
-        """Store a vector; edge: as in `Microkernel`."""
+        """Store a vector of float32; edge: as in `Microkernel`."""
         pointer, mask = self.place(m, n)
         if mask is not None and edge == "zeroed":
             x, mask = self.builder.select(mask, x, self.vector(None)), None
-        vir.store(self.builder, x, pointer, mask)
+        store_from_f32(self.builder, x, pointer, self.data_type, mask, self.isa)
 
 
 def apply(
@@ -144,7 +176,7 @@ def apply(
     operands: Sequence[View],
     places: Sequence[tuple[int, int]],
 ) -> list[Value]:
-    """Emit a chain for a tile.
+    """Emit a chain for a tile of sums; the results are float32.
 
     places: the row and the number in it of each vector of the tile. operands: the views of the rows
     of the table, those of operands before those of calls.
@@ -152,20 +184,31 @@ def apply(
     builder = c.builder
     tile = list(tile)
     views = iter(operands)
-    calls = iter(operands[sum(len(s.splats) for s in chain if isinstance(s, Operand)) :])
-    for stage in chain:
+    calls = iter(operands[_operand_rows(chain) :])
+    corrections = [stage for stage in chain if isinstance(stage, Correction)]
+    for correction in corrections:
+        own = [(replace(next(views), data_type="s32"), splat) for splat in correction.splats]
+        for i, (m, n) in enumerate(places):
+            values = [view.stored(m, n, splat=splat) for view, splat in own]
+            tile[i] = builder.add(tile[i], functools.reduce(builder.mul, values))
+    tile = [as_f32(builder, x, "s32" if x.type.element == I32 else "f32", c.isa) for x in tile]
+    for stage in chain[len(corrections) :]:
         match stage:
             case Operand(algorithm):
                 own = [(next(views), splat) for splat in stage.splats]
                 for i, (m, n) in enumerate(places):
                     values = [view.load(m, n, splat=splat) for view, splat in own]
                     tile[i] = _BINARY[algorithm](builder, tile[i], *values)
-            case Sum(scale):
+            case Sum(scale, zero_point, fused):
                 factor = vir.constant(c.vector, scale)
                 for i, (m, n) in enumerate(places):
-                    tile[i] = vir.multiply_add(builder, factor, c.load(m, n), tile[i])
-            case Eltwise(algorithm, alpha, beta):
-                tile = [INLINE[algorithm](builder, x, alpha, beta) for x in tile]
+                    old = c.load(m, n)
+                    if zero_point:
+                        old = builder.fsub(old, vir.constant(c.vector, zero_point))
+                    tile[i] = _multiply_add(builder, factor, old, tile[i], fused=fused)
+            case Eltwise(algorithm, alpha, beta, fused):
+                emit = functools.partial(INLINE[algorithm], fused=fused)
+                tile = [emit(builder, x, alpha, beta) for x in tile]
             case Call():
                 tile = _called(builder, tile, next(calls).pointer)
     return tile
@@ -186,7 +229,14 @@ def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
     return [vir.load(builder, pointer, vector, None) for pointer in pointers]
 
 
-def _relu(builder: Builder, x: Value, alpha: float, _beta: float) -> Value:
+def _multiply_add(builder: Builder, x: Value, y: Value, z: Value, *, fused: bool) -> Value:
+    """x * y + z. fused: the product is not rounded where the processor can."""
+    if fused:
+        return vir.multiply_add(builder, x, y, z)
+    return builder.fadd(builder.fmul(x, y), z)
+
+
+def _relu(builder: Builder, x: Value, alpha: float, _beta: float, **_: bool) -> Value:
     zero = vir.constant(x.type, 0.0)
     if alpha == 0.0:  # no product: 0 * -inf would be NaN
         return builder.select(builder.fcmp_ordered("<=", x, zero), zero, x)
@@ -194,27 +244,28 @@ def _relu(builder: Builder, x: Value, alpha: float, _beta: float) -> Value:
     return builder.select(builder.fcmp_ordered(">", x, zero), x, scaled)
 
 
-def _linear(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
-    return vir.multiply_add(builder, x, vir.constant(x.type, alpha), vir.constant(x.type, beta))
+def _linear(builder: Builder, x: Value, alpha: float, beta: float, *, fused: bool) -> Value:
+    factor, term = (vir.constant(x.type, value) for value in (alpha, beta))
+    return _multiply_add(builder, x, factor, term, fused=fused)
 
 
-def _clip(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+def _clip(builder: Builder, x: Value, alpha: float, beta: float, **_: bool) -> Value:
     low, high = vir.constant(x.type, alpha), vir.constant(x.type, beta)
     x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
     return builder.select(builder.fcmp_ordered("<", x, low), low, x)
 
 
-def _hardsigmoid(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
-    return _clip(builder, _linear(builder, x, alpha, beta), 0.0, 1.0)
+def _hardsigmoid(builder: Builder, x: Value, alpha: float, beta: float, *, fused: bool) -> Value:
+    return _clip(builder, _linear(builder, x, alpha, beta, fused=fused), 0.0, 1.0)
 
 
-def _hardswish(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
-    return builder.fmul(x, _hardsigmoid(builder, x, alpha, beta))
+def _hardswish(builder: Builder, x: Value, alpha: float, beta: float, *, fused: bool) -> Value:
+    return builder.fmul(x, _hardsigmoid(builder, x, alpha, beta, fused=fused))
 
 
 def _lanewise(name: str) -> Callable[..., Value]:
     """A function of one vector that LLVM has."""
-    return lambda builder, x, _alpha, _beta: vir.lanewise(builder, name, x)
+    return lambda builder, x, _alpha, _beta, **_: vir.lanewise(builder, name, x)
 
 
 def _larger(sign: str) -> Callable[..., Value]:
@@ -277,5 +328,5 @@ INLINE: dict[str, Callable[..., Value]] = {
     "relu": _relu,
     "round": _lanewise("rint"),
     "sqrt": _lanewise("sqrt"),
-    "square": lambda builder, x, _alpha, _beta: builder.fmul(x, x),
+    "square": lambda builder, x, _alpha, _beta, **_: builder.fmul(x, x),
 }

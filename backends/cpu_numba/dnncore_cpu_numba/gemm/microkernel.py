@@ -16,6 +16,8 @@ arguments, so that one kernel serves many shapes. All strides are in bytes:
 row(m) is m * a_stride or, for many pixels or several rows of an image, compiled in. In a panel
 b_row is VL * 4, which lets the processor fetch ahead; in a plain matrix in place b_block is.
 
+A step of k is a group of 4 bytes, which `gemm/arithmetic.py` explains; C has elements of any type.
+
 The elements of the batch come in segments, in each of which some rows of the tile take part: where
 a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
 """
@@ -34,9 +36,10 @@ from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
+from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 
 ELEMENT = Record("element of a batch", ("a b", "bytes", "a_offset and b_offset"))
 SEGMENT = Record(
@@ -75,7 +78,9 @@ class Microkernel(NativeKernel):
     c_ahead: C is prefetched, to be there when the tile is finished.
     whole: each k is a multiple of `UNROLL`.
     streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
-        full.
+        full, and C is f32.
+    arithmetic: the types of A and B.
+    result: the type of C; only f32 can be accumulated.
     """
 
     ARGUMENTS = MICROKERNEL
@@ -94,6 +99,8 @@ class Microkernel(NativeKernel):
     c_ahead: bool = False
     whole: bool = False
     streamed: bool = False
+    arithmetic: Arithmetic = F32_PRODUCTS
+    result: str = "f32"
 
     @property
     def name(self) -> str:
@@ -104,6 +111,8 @@ class Microkernel(NativeKernel):
         name += f"_{self.a_ahead}_ahead" if self.a_ahead else ""
         name += f"_{self.b_ahead}_b_ahead" if self.b_ahead else ""
         name += f"{'_c_ahead' * self.c_ahead}{'_whole' * self.whole}{'_streamed' * self.streamed}"
+        if self.arithmetic != F32_PRODUCTS or self.result != "f32":
+            name += f"_{self.arithmetic.a}_{self.arithmetic.b}_{self.result}"
         rest = (self.epilogue, self.a_rows, self.segments)
         return f"{name}_{digest(rest, 16)}" if any(rest) else name
 
@@ -134,15 +143,17 @@ class _Emitter(Emitter):
         """Emit the body: the tile, its epilogue, the store."""
         kernel, builder, args = self.kernel, self.builder, self.args
         places = [(m, n) for m in range(kernel.rows) for n in range(kernel.vectors)]
-        c = self._view(args["c"], args["c_row"], args["c_block"])
+        c = self._view(args["c"], args["c_row"], args["c_block"], kernel.result)
 
         def load_c(_turn: Value, _zeros: Sequence[Value]) -> list[Value]:
             return [c.load(m, n) for m, n in places]
 
         for m, n in places if kernel.c_ahead else ():
             vir.prefetch(builder, c.place(m, n)[0])
-        zeros = [self.vector(None)] * len(places)
-        tile = vir.loop(builder, args["accumulate"], zeros, load_c)
+        arithmetic, isa = kernel.arithmetic, kernel.isa
+        tile = [arithmetic.sums(isa.lanes)(None)] * len(places)
+        if kernel.result == "f32" and not arithmetic.is_integer:
+            tile = vir.loop(builder, args["accumulate"], tile, load_c)
         state = [args["a"], args["b"], *tile]
         _, _, *tile = vir.loop(builder, args["blocks"], state, self._block)
         tile = epilogue.apply(kernel.epilogue, tile, c, self._operands(), places)
@@ -163,9 +174,10 @@ class _Emitter(Emitter):
                 for (m, n), x in tile.items():
                     c.store(x, m, n, self.kernel.edge)
 
-    def _view(self, address: Value, row: Value, block: Value) -> View:
+    def _view(self, address: Value, row: Value, block: Value, data_type: str = "f32") -> View:
         pointer, last = vir.address(self.builder, address), self.kernel.vectors - 1
-        return View(self.builder, self.vector, pointer, row, block, last, self.mask)
+        isa = self.kernel.isa
+        return View(self.builder, self.vector, pointer, row, block, last, self.mask, data_type, isa)
 
     def _operands(self) -> list[View]:
         """The rows that the epilogue reads."""
@@ -229,7 +241,9 @@ class _Emitter(Emitter):
     def _steps(self, rows: Sequence[int], state: Sequence[Value], steps: int) -> list[Value]:
         """Some steps of k; the state is the pointers into A and B, then the tile."""
         builder, args, (a, b, *tile) = self.builder, self.args, state
-        vectors = self.kernel.vectors
+        vectors, isa, arithmetic = self.kernel.vectors, self.kernel.isa, self.kernel.arithmetic
+        groups = arithmetic.groups_of(isa.lanes)
+        align = 4 // arithmetic.group  # groups begin at any element
         b_row, b_block = self._strides_of_b()
         a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
         if self.kernel.a_ahead == "tile" and steps == UNROLL:
@@ -241,13 +255,16 @@ class _Emitter(Emitter):
                 vir.prefetch(builder, vir.multiple(builder, fetched, b_block, n))
             fetched = vir.at(builder, fetched, b_row)
         for _ in range(steps):
-            row_of_b = self._row_of_b(b)
+            row_of_b = [
+                arithmetic.parts(builder, isa, x, arithmetic.b) for x in self._row_of_b(b, groups)
+            ]
             for m in rows:
-                factor = builder.load(self._row(a, m), typ=F32, align=4)
-                factor = vir.repeat(builder, factor, self.vector)
+                factor = builder.load(self._row(a, m), typ=groups.element, align=align)
+                factor = vir.repeat(builder, factor, groups)
+                parts = arithmetic.parts(builder, isa, factor, arithmetic.a)
                 for n, x in enumerate(row_of_b):
                     place = m * vectors + n
-                    tile[place] = vir.multiply_add(builder, factor, x, tile[place])
+                    tile[place] = arithmetic.multiply_add(builder, isa, parts, x, tile[place])
             a, b = vir.at(builder, a, a_k), vir.at(builder, b, b_row)
         return [a, b, *tile]
 
@@ -266,10 +283,10 @@ class _Emitter(Emitter):
             return vector, self.args["b_block"]
         return self.args["b_row"], vector
 
-    def _row_of_b(self, b: Value) -> list[Value]:
-        """The vectors of one row of B."""
+    def _row_of_b(self, b: Value, groups: ir.VectorType) -> list[Value]:
+        """The vectors of groups of one row of B."""
         _, block = self._strides_of_b()
         masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
         places = [vir.multiple(self.builder, b, block, n) for n in range(len(masks))]
         pairs = zip(places, masks, strict=True)
-        return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]
+        return [vir.load(self.builder, place, groups, mask) for place, mask in pairs]

@@ -8,7 +8,7 @@ is quick: steps are made, and kernels compiled, when the plan is built.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -25,12 +25,14 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
-from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.codegen.type_conversion import FLOATS, HALVES
+from dnncore_cpu_numba.codegen.isa import DOT_ISAS, Isa
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
+from dnncore_cpu_numba.gemm.placed import placed_steps
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 from dnncore_cpu_numba.gemm.tiling import Blocking, knobs
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
@@ -45,11 +47,14 @@ LAUNCH = 3e-6  # seconds from step to step, measured
 class ProgramPlan:
     """Collects the scratchpad and the steps of one program.
 
-    tensors: the arguments of the operation and the post-ops' operands, by name. In place of those
-    of a half type, there are rooms of f32 with the same layout.
+    tensors: the arguments of the operation and the post-ops' operands, by name. In place of the
+    operation's arguments of other types than f32, there are rooms of f32 with the same layout.
+    kept: the names of arguments that have their own types.
     """
 
-    def __init__(self, op: Operation, attr: Attributes, blocking: Blocking) -> None:
+    def __init__(
+        self, op: Operation, attr: Attributes, blocking: Blocking, kept: Collection[str] = ()
+    ) -> None:
         self.tensors = arguments(op, attr=attr)
         self._parts: list[Callable[[], list[Step]]] = []
         self._pending: dict[int, Callable[[], None]] = {}  # id of room -> appends its copy
@@ -61,8 +66,9 @@ class ProgramPlan:
         self.nbytes = 0  # of the scratchpad
         self._rounded: list[tuple[Tensor, Tensor]] = []  # rooms, and the outputs that they become
         for argument, desc in op.tensors():
-            if desc.data_type in HALVES and desc.format_kind == "blocked":
-                name, is_output = argument.name, argument.direction == "out"
+            name, is_output = argument.name, argument.direction == "out"
+            is_wide = desc.data_type == "f32" or desc.format_kind != "blocked"
+            if not is_wide and name not in kept:
                 tensor = self.tensors[name]
                 room = self.scratch(desc.like(desc).with_data_type("f32"))
                 if is_output:
@@ -187,7 +193,10 @@ class ProgramPlan:
         def steps() -> list[Step]:
             if a.dims == b.dims and not (b.has_padding or moves):
                 return copy_steps(target, source)
-            return [gather_tensor_step(source, target, **options)]
+            if a.data_type == b.data_type == "f32":
+                return [gather_tensor_step(source, target, **options)]
+            assert not any(options.get(name) for name in ("expand", "order"))
+            return placed_steps(source, target, options.get("starts"))
 
         self._append(steps, a.nbytes + b.nbytes)
 
@@ -260,7 +269,7 @@ class PlannedImplementation(Implementation[OpT]):
         self, op: OpT, attr: Attributes, engine: Any, values: Mapping[str, Any]
     ) -> Accepted:
         """The acceptance with values of knobs."""
-        plan = ProgramPlan(op, attr, Blocking(engine.num_threads, **values))
+        plan = ProgramPlan(op, attr, Blocking(engine.num_threads, **values), self.kept(op))
         self.plan(plan, op, attr)
         answer = plan.accepted(op, engine, self.utilisation(op))
         own = knobs(self.isa) if self.HAS_KNOBS else ()
@@ -271,10 +280,21 @@ class PlannedImplementation(Implementation[OpT]):
         """The reason to refuse an operation, or None."""
         if obstacle := self.isa.obstacle:
             return Refused("device", obstacle)
+        arithmetic = self.arithmetic(op)
+        if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
+            return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
         return refuse_unknown(attr.post_ops)
+
+    def arithmetic(self, op: OpT) -> Arithmetic:
+        """The products that this implementation computes the operation with."""
+        return F32_PRODUCTS
+
+    def kept(self, op: OpT) -> tuple[str, ...]:
+        """The names of arguments that are read or written in their own types."""
+        return ()
 
     def resolved(self, op: OpT) -> OpT:
         """The operation with every format that was `any` replaced."""

@@ -15,9 +15,12 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
+from dnncore_cpu_numba.codegen.type_conversion import STORED
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Sum
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.cover import BatchSegment, Cover, Rows, Windows
 from dnncore_cpu_numba.gemm.microkernel import SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import OUTER
@@ -104,6 +107,7 @@ class MatrixProblem:
     most_vectors: of a panel, if it may not have as many as the instruction set's.
     continues: C holds the sum of another loop's chunks.
     row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
+    arithmetic, result: the types of A and B, and of C. k counts groups of 4 bytes.
     """
 
     isa: Isa
@@ -122,6 +126,8 @@ class MatrixProblem:
     most_vectors: int = 0
     continues: bool = False
     row_bytes: int = 0
+    arithmetic: Arithmetic = F32_PRODUCTS
+    result: str = "f32"
 
     @property
     def along(self) -> Literal["k", "rows"]:
@@ -149,11 +155,17 @@ class MatrixProblem:
 
     @property
     def _c_bytes(self) -> int:
-        return 4 * math.prod(self.outer) * self.cover.count * self.columns
+        return (
+            vir.bytes_of(STORED[self.result])
+            * math.prod(self.outer)
+            * self.cover.count
+            * self.columns
+        )
 
     def is_streamed(self) -> bool:
         """Whether C is too large to remain in cache, and written once in whole cache lines."""
         once = len(self.chunks) == 1 and not self.continues
+        once = once and self.result == "f32"
         once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
         return once and 4 * self.isa.lanes == LINE and self._c_bytes >= STREAM_BYTES
 
@@ -209,9 +221,10 @@ def _drop(values: tuple[int, ...], dim: int) -> tuple[int, ...]:
 
 
 def steps(desc: MemoryDesc) -> list[int]:
-    """The strides of a tensor of f32 in bytes; 0 along dims of size 1, as of broadcast operands."""
+    """The strides of a tensor in bytes; 0 along dims of size 1, as of broadcast operands."""
     return [
-        0 if size == 1 else 4 * stride for size, stride in zip(desc.dims, desc.strides, strict=True)
+        0 if size == 1 else desc.itemsize * stride
+        for size, stride in zip(desc.dims, desc.strides, strict=True)
     ]
 
 

@@ -18,6 +18,7 @@ from typing import Literal, cast
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
@@ -42,6 +43,7 @@ class MatrixProduct:
 
     operands: those of the post-ops, in order. bias is added before.
     in_place: a plain B is read where it lies, however large and far apart its rows.
+    arithmetic: the types of A and B.
     """
 
     isa: Isa
@@ -52,11 +54,13 @@ class MatrixProduct:
     attr: Attributes = field(default_factory=Attributes)
     operands: Sequence[Tensor] = ()
     in_place: bool = False
+    arithmetic: Arithmetic = F32_PRODUCTS
 
     def append_to(self, plan: ProgramPlan) -> None:
         """Append copies and the tile loop."""
         swapped = self._swapped()
-        product = swapped if swapped._cost() < self._cost() else self
+        serves = swapped.arithmetic.is_native(self.isa) == self.arithmetic.is_native(self.isa)
+        product = swapped if serves and swapped._cost() < self._cost() else self
         product._append_to(plan)
 
     def _cost(self) -> float:
@@ -79,32 +83,34 @@ class MatrixProduct:
             self, a=transposed(self.b), b=transposed(self.a), c=transposed(self.c),
             bias=self.bias and transposed(self.bias),
             operands=[transposed(operand) for operand in self.operands], in_place=False,
+            arithmetic=Arithmetic(self.arithmetic.b, self.arithmetic.a),
         )  # fmt: skip
 
     def _append_to(self, plan: ProgramPlan) -> None:
         *batch, rows, columns = self.c.desc.dims
-        depth = self.a.desc.dims[-1]
+        depth = self.arithmetic.groups(self.a.desc.dims[-1])
         a, a_k = self._read_a(plan)
         b, b_k = self._read_b(plan, rows)
         operands = [operand for operand in (self.bias, *self.operands) if operand is not None]
         matrices = [self._read_operand(plan, operand) for operand in operands]
         splats = [operand.desc.dims[-1] == 1 for operand in operands]
-        wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
-        target = plan.write(self.c, wanted, old=self.attr.reads_dst)
-        c = self._with_columns(target)
-        edge: Literal["zeroed", "masked"] = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
-        chunks = 1 if self.attr.reads_dst else min(MOST_CHUNKS, max(1, -(-depth // longest)))
+        is_whole = self.attr.reads_dst or self._is_whole(depth)
+        chunks = 1 if is_whole else min(MOST_CHUNKS, max(1, -(-depth // longest)))
         length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
+        target = self._write_c(plan, chunks)
+        c = self._with_columns(target)
+        edge: Literal["zeroed", "masked"] = "zeroed" if target.desc.has_padding else "masked"
 
         def loop() -> list[Step]:
             problem = MatrixProblem(
                 isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
                 a_k=a_k, b_k=b_k, edge=edge, operands=matrices,
                 epilogue=from_post_ops(self.attr, splats),
-                most_vectors=SHARED_VECTORS if shared else 0,
+                most_vectors=SHARED_VECTORS if shared else 0, arithmetic=self.arithmetic,
+                result=target.desc.data_type,
                 chunks=[
                     Chunk([(a_k * k, b_step * k)], min(length, depth - k))
                     for k in range(0, max(1, depth), length)
@@ -116,7 +122,9 @@ class MatrixProduct:
         plan.written(target)
 
     def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:
-        """A, and the bytes from k to k in it."""
+        """A, and the bytes from group to group of k in it."""
+        if self.arithmetic.group > 1:
+            return self._read_groups(plan), 4
         tensor, shared = self.a, self._shares_b()
         if self._copies_a():
             layout = _column_major if shared else _row_major
@@ -126,10 +134,40 @@ class MatrixProduct:
             return Matrix(tensor.address, tuple(batch), row=row), 4
         return Matrix(tensor.address, tuple(batch), row=4), k
 
+    def _read_groups(self, plan: ProgramPlan) -> Matrix:
+        """A with contiguous rows of whole groups; those of a copy end with zeros."""
+        tensor = self.a
+        if not self._has_groups():
+            *dims, k = tensor.desc.dims
+            whole = self.arithmetic.group * self.arithmetic.groups(k)
+            wanted = MemoryDesc((*dims, whole), tensor.desc.data_type)
+            tensor = plan.read(tensor, wanted)
+        *batch, row, _ = steps(tensor.desc)
+        return Matrix(tensor.address, tuple(batch), row=row)
+
+    def _is_whole(self, depth: int) -> bool:
+        """Whether K is not divided: partial sums would be rounded, or need room of their own."""
+        short = depth <= 2 * DEPTH and self.c.desc.data_type != "f32"
+        return short or self.arithmetic.is_integer
+
+    def _write_c(self, plan: ProgramPlan, chunks: int) -> Tensor:
+        """C, or room for it if its layout does not serve, or its type for several chunks."""
+        wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
+        if chunks > 1 and self.c.desc.data_type != "f32":
+            wanted = _row_major(self.c.desc).with_data_type("f32")
+        return plan.write(self.c, wanted, old=self.attr.reads_dst)
+
     def _copies_a(self) -> bool:
         """Whether A is copied. If tiles share B, only contiguous rows need no copy."""
+        if self.arithmetic.group > 1:
+            return not self._has_groups()
         along_k, along_rows = (_is_contiguous(self.a.desc, dim) for dim in (-1, -2))
         return not along_rows and (self._shares_b() or not along_k)
+
+    def _has_groups(self) -> bool:
+        """Whether A's rows are contiguous and consist of whole groups."""
+        whole = self.a.desc.dims[-1] % self.arithmetic.group == 0
+        return whole and _is_contiguous(self.a.desc, -1)
 
     def _shares_b(self) -> bool:
         """Whether B comes from memory, once for a few tiles: they are quick if all else is near.
@@ -138,7 +176,7 @@ class MatrixProduct:
         into the same sets of a cache. That costs one copy of few rows.
         """
         rows, columns = self.c.desc.dims[-2:]
-        nbytes = 4 * self.a.desc.dims[-1] * columns
+        nbytes = 4 * self.arithmetic.groups(self.a.desc.dims[-1]) * columns
         once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
         several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
         return several and once and nbytes > SECOND_LEVEL and not self.attr.reads_dst
@@ -150,7 +188,8 @@ class MatrixProduct:
             *batch, k, _ = steps(tensor.desc)
             return Matrix(tensor.address, tuple(batch), block=4 * lanes), k or 4 * lanes
         if not self._is_panelled(tensor.desc):
-            tensor = plan.read(tensor, blocked_columns(tensor.desc, lanes))
+            group = self.arithmetic.group
+            tensor = plan.read(tensor, blocked_columns(tensor.desc, lanes, group))
         *batch, _, block = steps(tensor.desc)
         return Matrix(tensor.address, tuple(batch), block=block), 0
 
@@ -158,12 +197,15 @@ class MatrixProduct:
         """Whether B is a plain matrix that is not worth packing."""
         nbytes = 4 * math.prod(self.b.desc.dims[-2:])
         small = nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
+        if self.arithmetic.group > 1:
+            return False
         return (small or self.in_place) and _is_contiguous(self.b.desc, -1)
 
     def _is_panelled(self, desc: MemoryDesc) -> bool:
-        lanes = self.isa.lanes
-        dense = desc.dims[-2] == 1 or desc.strides[-2:-1] == (lanes,)
-        return desc.inner_blocks == ((desc.ndims - 1, lanes),) and dense
+        lanes, group = self.isa.lanes, self.arithmetic.group
+        blocks = ((desc.ndims - 1, lanes), (desc.ndims - 2, group))
+        dense = desc.dims[-2] <= group or desc.strides[-2:-1] == (lanes * group,)
+        return desc.inner_blocks == blocks[: 2 if group > 1 else 1] and dense
 
     def _read_operand(self, plan: ProgramPlan, tensor: Tensor) -> Matrix:
         if self._column_step(tensor.desc) is None:
@@ -179,14 +221,20 @@ class MatrixProduct:
         """Bytes from vector to vector of columns, None if they cannot be loaded as such."""
         lanes = self.isa.lanes
         if desc.inner_blocks == ((desc.ndims - 1, lanes),):
-            return 4 * desc.strides[-1]
-        return 4 * lanes if _is_contiguous(desc, -1) else None
+            return desc.itemsize * desc.strides[-1]
+        return desc.itemsize * lanes if _is_contiguous(desc, -1) else None
 
 
-def blocked_columns(desc: MemoryDesc, lanes: int) -> MemoryDesc:
-    """The same dims as panels: vectors of columns, row after row, then the next columns."""
+def blocked_columns(desc: MemoryDesc, lanes: int, group: int = 1) -> MemoryDesc:
+    """The same dims as panels: vectors of columns, row after row, then the next columns.
+
+    group: neighbouring rows, whose elements of each column follow each other.
+    """
     letters = "abcdefghijkl"[: desc.ndims]
     row, column = letters[-2], letters[-1]
+    if group > 1:
+        tag = f"{letters[:-2]}{column.upper()}{row.upper()}{lanes}{column}{group}{row}"
+        return desc.with_format(tag)
     return desc.with_format(f"{letters[:-2]}{column.upper()}{row}{lanes}{column}")
 
 

@@ -134,6 +134,7 @@ def _kernels(
                     problem.isa, kind.rows, vectors, problem.along, problem.b_is_panel,
                     problem.edge if partial else "full", problem.epilogue if stage else (),
                     kind.a_rows, kind.segments, problem.a_ahead(), tiling.b_ahead,
-                    problem.c_ahead(), whole, streamed and not partial,
+                    problem.c_ahead(), whole, streamed and not partial, problem.arithmetic,
+                    problem.result,
                 ).address  # fmt: skip
     return table

@@ -1,0 +1,117 @@
+"""The products of a microkernel: what one step of k multiplies, and with which instructions.
+
+Operands lie in *groups* of 4 bytes: one f32, two bf16 or four 8-bit integers that are neighbours
+along k. A step of k multiplies one group of a row of A with one group of each lane of a row of B,
+and adds the products to the lanes' sums. So addresses and strides are the same for all types.
+
+Sums of integers are exact and wrap around. Where a processor has no instruction for groups, they
+are divided into pairs of 16-bit integers, whose products and sums fit into 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.type_conversion import I16
+from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant
+
+INTEGERS = ("s8", "u8")
+_PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd",
+          4: "llvm.x86.sse2.pmadd.wd"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The types of the elements of A and B in memory: both f32, both bf16, or 8-bit integers."""
+
+    a: str = "f32"
+    b: str = "f32"
+
+    @classmethod
+    def of(cls, a: MemoryDesc, b: MemoryDesc, isa: Isa) -> Arithmetic:
+        """The products of two tensors; those of f32 if the set has none of their types."""
+        own = cls(a.data_type, b.data_type)
+        return own if own.is_integer or own.is_native(isa) else cls()
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether sums are s32; else they are f32."""
+        return self.a in INTEGERS
+
+    @property
+    def group(self) -> int:
+        """The elements of a group."""
+        return 4 if self.is_integer else 2 if self.a == "bf16" else 1
+
+    def groups(self, elements: int) -> int:
+        """The number of groups that hold so many elements."""
+        return -(-elements // self.group)
+
+    def is_native(self, isa: Isa) -> bool:
+        """Whether an instruction of the set multiplies and adds whole groups."""
+        if self.is_integer:
+            return (self.a, self.b) == ("u8", "s8") and _has(isa, "avx512vnni", "avxvnni")
+        return self.a == "f32" or (self.a == "bf16" and _has(isa, "avx512bf16"))
+
+    def speed(self, isa: Isa) -> int:
+        """The products of a multiply-add's time, over those of f32."""
+        return self.group if self.is_native(isa) else 1
+
+    def sums(self, lanes: int) -> ir.VectorType:
+        """A vector of sums."""
+        return ir.VectorType(I32 if self.is_integer else F32, lanes)
+
+    def groups_of(self, lanes: int) -> ir.VectorType:
+        """A vector of groups."""
+        return ir.VectorType(F32 if self.a == "f32" else I32, lanes)
+
+    def parts(self, builder: Builder, isa: Isa, x: Value, data_type: str) -> list[Value]:
+        """A vector of groups as the operands of `multiply_add`."""
+        if self.is_native(isa):
+            return [x]
+        pairs = ir.VectorType(I16, 2 * x.type.count)
+        x, byte = builder.bitcast(x, pairs), constant(pairs, 8)
+        if data_type == "u8":
+            return [builder.and_(x, constant(pairs, 255)), builder.lshr(x, byte)]
+        return [builder.ashr(builder.shl(x, byte), byte), builder.ashr(x, byte)]
+
+    def multiply_add(
+        self, builder: Builder, isa: Isa, a: Sequence[Value], b: Sequence[Value], sums: Value
+    ) -> Value:
+        """The sums plus the products of the groups with these parts."""
+        if self.a == "f32":
+            return vir.multiply_add(builder, a[0], b[0], sums)
+        if self.is_native(isa):
+            width = 32 * isa.lanes
+            name = f"avx512.vpdpbusd.{width}" if self.is_integer else f"avx512bf16.dpbf16ps.{width}"
+            return vir.intrinsic(builder, f"llvm.x86.{name}", sums.type, [sums, a[0], b[0]])
+        for x, y in zip(a, b, strict=True):
+            sums = builder.add(sums, _products_of_pairs(builder, isa, x, y, sums.type))
+        return sums
+
+
+F32_PRODUCTS = Arithmetic()
+
+
+def _has(isa: Isa, *features: str) -> bool:
+    return not isa.x86.isdisjoint(features)
+
+
+def _products_of_pairs(
+    builder: Builder, isa: Isa, x: Value, y: Value, result: ir.VectorType
+) -> Value:
+    """The products of 16-bit integers, added in pairs of neighbours."""
+    if not isa.any_processor:
+        return vir.intrinsic(builder, _PAIRS[isa.lanes], result, [x, y])
+    halves = []
+    for odd in (0, 1):
+        order = list(range(odd, x.type.count, 2))
+        wide = (builder.sext(vir.shuffled(builder, v, order), result) for v in (x, y))
+        halves.append(builder.mul(*wide))
+    return builder.add(*halves)

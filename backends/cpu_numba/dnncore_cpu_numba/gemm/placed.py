@@ -1,0 +1,31 @@
+"""Copies of tensors of any type into a part of a tensor; all around it gets one value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnncore_cpu_numba.copies.fill_task import fill_step
+from dnncore_cpu_numba.copies.reformat import copy_steps
+from dnncore_cpu_numba.elementwise.chains import zero_padding
+from dnncore_cpu_numba.runtime.program import Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+
+def placed_steps(
+    source: Tensor, target: Tensor, starts: Sequence[int] | None = None, byte: int = 0
+) -> list[Step]:
+    """Copy a tensor into another layout; the target's index i is the source's i - start.
+
+    The target's dims may be larger, for a border, or smaller, which cuts the source off. Each byte
+    of the border and of padding becomes `byte`. A target with a border is in the scratchpad.
+    """
+    starts = starts or [0] * target.desc.ndims
+    sizes = zip(source.desc.dims, target.desc.dims, starts, strict=True)
+    common = tuple(min(size, max(0, wanted - start)) for size, wanted, start in sizes)
+    if 0 in common:
+        return [fill_step(target, byte)]
+    part = target.seen_as(target.desc.submemory(common, starts))
+    copies = copy_steps(part, source.seen_as(source.desc.submemory(common, [0] * len(common))))
+    if isinstance(target.address, Scratch):
+        return [fill_step(target, byte), *copies]
+    return [*copies, *zero_padding(target)]
