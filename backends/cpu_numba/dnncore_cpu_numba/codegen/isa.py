@@ -32,6 +32,7 @@ class Isa:
         and a broadcast of A; tiles need 8 or more accumulators to hide an FMA's latency.
     x86: the features that its code may use on an x86 processor, by LLVM's names.
     any_processor: whether it is for others too; there, code may use all that they have.
+    products: the types of A, bf16 or u8, whose products have instructions of their own.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Isa:
     rows: Mapping[int, int] = field(hash=False)
     x86: frozenset[str] = field(repr=False)  # its order is another one in each process
     any_processor: bool = False
+    products: frozenset[str] = frozenset()
 
     @property
     def most_vectors(self) -> int:
@@ -89,10 +91,12 @@ _VNNI = _AVX512_CORE | {"avx512vnni"}
 _BF16 = _VNNI | {"avx512bf16"}
 _AMX = _BF16 | {"amx-tile", "amx-int8", "amx-bf16", "avxvnni"}
 
+_OF_BF16, _OF_INTEGERS = frozenset({"bf16"}), frozenset({"u8"})
+
 AVX512_CORE_AMX = replace(AVX512_CORE, name="avx512_core_amx", x86=_AMX)
-AVX512_CORE_BF16 = replace(AVX512_CORE, name="avx512_core_bf16", x86=_BF16)
-AVX512_CORE_VNNI = replace(AVX512_CORE, name="avx512_core_vnni", x86=_VNNI)
-AVX2_VNNI = replace(AVX2, name="avx2_vnni", x86=_AVX2 | {"avxvnni"})
+AVX512_CORE_BF16 = replace(AVX512_CORE, name="avx512_core_bf16", x86=_BF16, products=_OF_BF16)
+AVX512_CORE_VNNI = replace(AVX512_CORE, name="avx512_core_vnni", x86=_VNNI, products=_OF_INTEGERS)
+AVX2_VNNI = replace(AVX2, name="avx2_vnni", x86=_AVX2 | {"avxvnni"}, products=_OF_INTEGERS)
 DOT_ISAS = (AVX512_CORE_AMX, AVX512_CORE_BF16, AVX512_CORE_VNNI, AVX2_VNNI)
 """The sets with instructions for products of bf16 or integers, best first."""
 

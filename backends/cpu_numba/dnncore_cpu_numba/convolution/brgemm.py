@@ -17,6 +17,7 @@ from typing import Literal
 from dnncore.backend import Attributes, Convolution, MemoryDesc
 from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
 from dnncore_cpu_numba.convolution.geometry import Geometry, Phase, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.convolution.groups import GroupReader
 from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
@@ -103,15 +104,19 @@ class Brgemm(PlannedConvolution):
 
     def _epilogue(
         self, plan: ProgramPlan, attr: Attributes, per_group: int,
-        order: Sequence[int] | None = None,
+        order: Sequence[int] | None = None, *, fused: bool = True,
     ) -> tuple[Epilogue, list[Matrix]]:  # fmt: skip
-        """Bias and post-ops; operands whose layout does not serve are read as channels last."""
+        """Bias and post-ops; operands whose layout does not serve are read as channels last.
+
+        fused: as in `epilogue.Sum`.
+        """
         tensors = [as_5d(operand) for operand in plan.operands(attr)]
         if bias := plan.tensors.get("bias"):
             tensors.insert(0, bias.seen_as(bias.desc.reshape((1, *bias.desc.dims, 1, 1, 1))))
         images = [self._read_operand(plan, tensor, per_group, order) for tensor in tensors]
         matrices = [image.matrix(self.isa.lanes, per_group) for image in images]
-        return from_post_ops(attr, [image.dims[1] == 1 for image in images]), matrices
+        splats = [image.dims[1] == 1 for image in images]
+        return from_post_ops(attr, splats, fused=fused), matrices
 
     def _read_operand(
         self, plan: ProgramPlan, tensor: Tensor, per_group: int, order: Sequence[int] | None
@@ -176,14 +181,15 @@ class BrgemmData(Brgemm):
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append a tile loop for each phase of the output."""
         g, arithmetic = Geometry.of(op), self.arithmetic(op)
-        depth = g.depth
+        tensor, depth = as_5d(plan.tensors[g.gathered]), g.depth
         if arithmetic.group > 1:
-            depth = arithmetic.group * arithmetic.groups(depth)
-            image = self._read_groups(plan, plan.tensors[g.gathered], g, depth)
+            reader = GroupReader(plan, arithmetic, g)
+            image, g, depth = reader.image(tensor), reader.g, reader.depth
         else:
-            image = self.read_image(plan, plan.tensors[g.gathered], depth)
+            image = self.read_image(plan, tensor, depth)
         weights = self._read_weights(plan, op)
-        epilogue, operands = self._epilogue(plan, attr, g.columns)
+        fused = not arithmetic.is_integer
+        epilogue, operands = self._epilogue(plan, attr, g.columns, fused=fused)
         output, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)
         read, written = (1, 2) if g.backward else (2, 1)
         size = weights.desc.itemsize
@@ -196,7 +202,7 @@ class BrgemmData(Brgemm):
         group = image.channel(depth)
         a = Matrix(image.address, (image.batch, group), row, planes=tuple(planes))
 
-        def part(phase: Phase) -> list[Step]:
+        def problem(phase: Phase, epilogue: Epilogue, operands: Sequence[Matrix]) -> MatrixProblem:
             shifts = [shift for _, shift in phase.taps]
             batch = [
                 (dot(image.spatial, shift), dot(strides[3:], tap)) for tap, shift in phase.taps
@@ -204,34 +210,24 @@ class BrgemmData(Brgemm):
             a_step, b_step = map(int.__sub__, batch[1], batch[0]) if len(batch) > 1 else (0, 0)
             joined = (a_step, b_step) == (4 * k, 4 * self.isa.lanes * k) and g.kernel[2] > 1
             c, *others = (in_phase(matrix, phase, g.phase_stride) for matrix in (output, *operands))
-            problem = MatrixProblem(
+            return MatrixProblem(
                 isa=self.isa, outer=(g.batch, g.groups), columns=g.columns, a=a, b=b, c=c,
                 cover=Windows(phase.count, g.step, image.dims[2:], shifts, joined), edge=edge,
                 epilogue=epilogue, operands=others, row_bytes=size * depth * math.prod(g.step),
                 chunks=[Chunk(batch, k, depth // run, image.block, b_advance)],
                 arithmetic=arithmetic, result=op.result.data_type,
             )  # fmt: skip
-            return tile_steps(problem, plan.blocking)
 
-        for phase in g.phases():
+        phases = g.phases()
+        if arithmetic.is_integer:
+            stages, matrices = reader.corrections(problem(phases[0], (), ()))
+            epilogue, operands = (*stages, *epilogue), [*matrices, *operands]
+
+        def part(phase: Phase) -> list[Step]:
+            return tile_steps(problem(phase, epilogue, operands), plan.blocking)
+
+        for phase in phases:
             plan.add_steps(partial(part, phase))
-
-    def _read_groups(self, plan: ProgramPlan, tensor: Tensor, g: Geometry, depth: int) -> Image:
-        """An image with channels last and whole groups of them; depth: with those added."""
-        tensor = as_5d(tensor)
-        image = Image.of(tensor)
-        if image is not None and image.is_channels_last and depth == g.depth:
-            return image
-        desc = tensor.desc
-        n, _, *spatial = desc.dims
-        room = MemoryDesc((n, g.groups * depth, *spatial), desc.data_type, "acdeb")
-        if g.groups == 1 or depth == g.depth:
-            return Image.chosen(plan.read(tensor, room))
-        if desc.inner_blocks:
-            tensor = plan.read(tensor, "acdeb")
-        apart = tensor.seen_as(tensor.desc.reshape((n, g.groups, g.depth, *spatial)))
-        copy = plan.read(apart, room.reshape((n, g.groups, depth, *spatial)))
-        return Image.chosen(copy.seen_as(room))
 
 
 def in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:

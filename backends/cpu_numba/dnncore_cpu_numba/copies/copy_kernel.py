@@ -48,6 +48,7 @@ class CopyKernel(NativeKernel):
     """A class of kernels, from one data type to another.
 
     streamed: whole, aligned vectors are stored past the caches.
+    flipped: the highest bit of each byte is inverted: s8 become u8 that are larger by 128.
     """
 
     ARGUMENTS = COPY_CALL
@@ -57,6 +58,13 @@ class CopyKernel(NativeKernel):
     source: str
     target: str
     streamed: bool = False
+    flipped: bool = False
+
+    def convert(self, builder: Builder, value: Value) -> Value:
+        """The elements that are stored."""
+        if self.flipped:
+            return builder.xor(value, vir.constant(value.type, 128))
+        return converted(builder, value, self.source, self.target)
 
     def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
         src, dst, shape = (vir.address(builder, arg) for arg in args.values())
@@ -83,7 +91,7 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
         vector = ir.VectorType(elements[0], count)
         value = vir.load(builder, vir.address(builder, source), vector, None)
         place = vir.address(builder, target)
-        value = converted(builder, value, kernel.source, kernel.target)
+        value = kernel.convert(builder, value)
         _store(builder, value, place, None, streamed=kernel.streamed)
 
     def columns(count: int, places: Sequence[Value]) -> None:
@@ -126,7 +134,7 @@ def _emit_transposed(
             if lanes:
                 row = _smaller(builder, row, builder.sub(sizes["a"], I64(1)))
             value = vir.load(builder, place("rows", start, row), source, mask)
-            vectors.append(converted(builder, value, kernel.source, kernel.target))
+            vectors.append(kernel.convert(builder, value))
         start = vir.at(builder, dst, builder.mul(a, I64(vir.bytes_of(STORED[kernel.target]))))
         for i, value in enumerate(transposed(builder, vectors)):
             column, mask = builder.add(j, I64(i)), None

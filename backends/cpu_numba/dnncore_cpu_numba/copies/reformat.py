@@ -29,12 +29,15 @@ _STILL = Loop(1, (0, 0))
 TENSORS = Record("tensors of a copy", ("dst src", "address"))
 
 
-def copy_steps(dst: Tensor, src: Tensor) -> list[Step]:
-    """The steps of dst = src. They leave dst's padding undefined."""
+def copy_steps(dst: Tensor, src: Tensor, *, flipped: bool = False) -> list[Step]:
+    """The steps of dst = src. They leave dst's padding undefined. flipped: as in `CopyKernel`."""
     steps = []
     for nest in nests(dst.desc.dims, (dst.desc, src.desc)):
         tiles = _tiled(nest.ordered())
-        steps += [_transposed(part, dst, src) or _rows(part, dst, src) for part in tiles]
+        steps += [
+            _transposed(part, dst, src, flipped=flipped) or _rows(part, dst, src, flipped=flipped)
+            for part in tiles
+        ]
     return steps
 
 
@@ -59,13 +62,13 @@ def _copy(params, begin, end):
 
 def _step(
     kind: Literal["rows", "transposed"], part: Nest, outer: Nest, dst: Tensor, src: Tensor,
-    shape: Mapping[str, Any], *, aligned: bool,
+    shape: Mapping[str, Any], *, aligned: bool, flipped: bool,
 ) -> Step:  # fmt: skip
     """A step of tiles. aligned: each tile of dst is made of whole vectors if its address is."""
     types = src.desc.data_type, dst.desc.data_type
-    kernel, streamed = CopyKernel(kind, *types), 0
+    kernel, streamed = CopyKernel(kind, *types, flipped=flipped), 0
     if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
-        streamed = CopyKernel(kind, *types, streamed=True).address
+        streamed = CopyKernel(kind, *types, streamed=True, flipped=flipped).address
     values = walked(outer, {"dst": dst, "src": src}) | {
         "kernel": kernel.address, "streamed": streamed, "shape": SHAPES[kind].pack(shape),
     }  # fmt: skip
@@ -76,7 +79,7 @@ def _step(
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
+def _rows(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step:
     """A step that keeps the order of the innermost loop."""
     sizes = dst.desc.itemsize, src.desc.itemsize
     loops = list(nest.loops)
@@ -91,7 +94,7 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
     whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
     aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
     outer = Nest(nest.offsets, tuple(loops))
-    return _step("rows", nest, outer, dst, src, shape, aligned=aligned)
+    return _step("rows", nest, outer, dst, src, shape, aligned=aligned, flipped=flipped)
 
 
 def _ahead(columns: Loop, rows: Loop, planes: Loop) -> int:
@@ -142,7 +145,7 @@ def _cut(nest: Nest, tensor: int) -> Iterator[Nest]:
         yield from nest.split(place, _LONGEST)
 
 
-def _transposed(nest: Nest, dst: Tensor, src: Tensor) -> Step | None:
+def _transposed(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step | None:
     """A step that swaps two loops; None where dst and src are contiguous along the same one."""
     if None in [_contiguous(nest.loops, tensor) for tensor in (DST, SRC)]:
         return None
@@ -154,7 +157,9 @@ def _transposed(nest: Nest, dst: Tensor, src: Tensor) -> Step | None:
     aligned = len(tables[0]) % SIDE == 0 and all(s % bytes_of_vector == 0 for s in strides)
     rows, columns = tables
     shape = {"a": len(rows), "j": len(columns), "rows": Table(rows), "columns": Table(columns)}
-    return _step("transposed", nest, outer, dst, src, shape, aligned=aligned)
+    return _step(
+        "transposed", nest, outer, dst, src, shape, aligned=aligned, flipped=flipped
+    )  # fmt: skip
 
 
 def _contiguous(loops: Sequence[Loop], tensor: int) -> int | None:

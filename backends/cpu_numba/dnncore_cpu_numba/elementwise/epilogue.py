@@ -30,7 +30,7 @@ from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
 @dataclass(frozen=True)
 class Correction:
-    """x = x + operand, or x + operand * second operand, of s32; it precedes all other stages.
+    """x = x - operand, or x - operand * second operand, of s32; it precedes all other stages.
 
     splats: as in `Operand`.
     """
@@ -83,20 +83,23 @@ Stage = Correction | Operand | Sum | Eltwise | Call
 Epilogue = tuple[Stage, ...]
 
 
-def from_post_ops(attr: Attributes, splats: Sequence[bool]) -> Epilogue:
-    """The epilogue of a chain; splats: of each operand of its steps, before them that of bias."""
+def from_post_ops(attr: Attributes, splats: Sequence[bool], *, fused: bool = True) -> Epilogue:
+    """The epilogue of a chain; splats: of each operand of its steps, before them that of bias.
+
+    fused: as in `Sum`.
+    """
     bias = splats[: len(splats) - len(attr.operands())]
     operands = iter(splats[len(bias) :])
-    stages = (_stage(post_op, operands) for post_op in attr.post_ops)
+    stages = (_stage(post_op, operands, fused) for post_op in attr.post_ops)
     return (*(Operand("add", (splat,)) for splat in bias), *stages)
 
 
-def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
+def _stage(post_op: PostOp, splats: Iterator[bool], fused: bool) -> Stage:
     match post_op.kind:
         case "sum":
-            return Sum(post_op.scale)
+            return Sum(post_op.scale, fused=fused)
         case "eltwise" if post_op.algorithm in INLINE:
-            return Eltwise(post_op.algorithm, post_op.alpha, post_op.beta)
+            return Eltwise(post_op.algorithm, post_op.alpha, post_op.beta, fused)
         case "eltwise":
             return Call(post_ops.eltwise(post_op.algorithm, post_op.alpha, post_op.beta))
         case "binary":
@@ -168,6 +171,13 @@ class View:
             x, mask = self.builder.select(mask, x, self.vector(None)), None
         store_from_f32(self.builder, x, pointer, self.data_type, mask, self.isa)
 
+    def store_as_is(self, x: Value, m: int, n: int, edge: str) -> None:
+        """Store a vector of this type; edge: as in `Microkernel`."""
+        pointer, mask = self.place(m, n)
+        if mask is not None and edge == "zeroed":
+            x, mask = self.builder.select(mask, x, x.type(None)), None
+        vir.store(self.builder, x, pointer, mask)
+
 
 def apply(
     chain: Epilogue,
@@ -190,7 +200,7 @@ def apply(
         own = [(replace(next(views), data_type="s32"), splat) for splat in correction.splats]
         for i, (m, n) in enumerate(places):
             values = [view.stored(m, n, splat=splat) for view, splat in own]
-            tile[i] = builder.add(tile[i], functools.reduce(builder.mul, values))
+            tile[i] = builder.sub(tile[i], functools.reduce(builder.mul, values))
     tile = [as_f32(builder, x, "s32" if x.type.element == I32 else "f32", c.isa) for x in tile]
     for stage in chain[len(corrections) :]:
         match stage:

@@ -21,7 +21,7 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.type_conversion import I16
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant
 
-INTEGERS = ("s8", "u8")
+INTEGERS = ("s8", "u8")  # of one byte
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd",
           4: "llvm.x86.sse2.pmadd.wd"}  # fmt: skip
 
@@ -35,14 +35,20 @@ class Arithmetic:
 
     @classmethod
     def of(cls, a: MemoryDesc, b: MemoryDesc, isa: Isa) -> Arithmetic:
-        """The products of two tensors; those of f32 if the set has none of their types."""
+        """The products of two tensors; those of f32 if the set has none of their types.
+
+        Of s8, those of u8 that are larger by 128, if the set has such instructions.
+        """
         own = cls(a.data_type, b.data_type)
-        return own if own.is_integer or own.is_native(isa) else cls()
+        if own.is_integer:
+            native = cls("u8", own.b)
+            return native if native.is_native(isa) else own
+        return own if own.is_native(isa) else cls()
 
     @property
     def is_integer(self) -> bool:
         """Whether sums are s32; else they are f32."""
-        return self.a in INTEGERS
+        return self.a in INTEGERS and self.b in INTEGERS
 
     @property
     def group(self) -> int:
@@ -56,8 +62,8 @@ class Arithmetic:
     def is_native(self, isa: Isa) -> bool:
         """Whether an instruction of the set multiplies and adds whole groups."""
         if self.is_integer:
-            return (self.a, self.b) == ("u8", "s8") and _has(isa, "avx512vnni", "avxvnni")
-        return self.a == "f32" or (self.a == "bf16" and _has(isa, "avx512bf16"))
+            return (self.a, self.b) == ("u8", "s8") and "u8" in isa.products
+        return self.a == "f32" or (self.b == self.a and self.a in isa.products)
 
     def speed(self, isa: Isa) -> int:
         """The products of a multiply-add's time, over those of f32."""
@@ -97,10 +103,6 @@ class Arithmetic:
 
 
 F32_PRODUCTS = Arithmetic()
-
-
-def _has(isa: Isa, *features: str) -> bool:
-    return not isa.x86.isdisjoint(features)
 
 
 def _products_of_pairs(

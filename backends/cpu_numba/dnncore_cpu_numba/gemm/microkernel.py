@@ -58,6 +58,7 @@ MICROKERNEL = Record(
     ("lanes", "count", "valid lanes of the last vector of each row, for tiles on the edge"),
     ("operands", Pointer(OPERAND), "of the epilogue, then one per call: the address of its stage"),
 )
+SUMS = "sums"
 UNROLL = 4  # steps of k per turn of the inner loop
 
 
@@ -80,7 +81,8 @@ class Microkernel(NativeKernel):
     streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
         full, and C is f32.
     arithmetic: the types of A and B.
-    result: the type of C; only f32 can be accumulated.
+    result: the type of C, or "sums": s32 as they are summed, without an epilogue of f32. Only f32
+        can be accumulated.
     """
 
     ARGUMENTS = MICROKERNEL
@@ -143,7 +145,8 @@ class _Emitter(Emitter):
         """Emit the body: the tile, its epilogue, the store."""
         kernel, builder, args = self.kernel, self.builder, self.args
         places = [(m, n) for m in range(kernel.rows) for n in range(kernel.vectors)]
-        c = self._view(args["c"], args["c_row"], args["c_block"], kernel.result)
+        own = "s32" if kernel.result == SUMS else kernel.result
+        c = self._view(args["c"], args["c_row"], args["c_block"], own)
 
         def load_c(_turn: Value, _zeros: Sequence[Value]) -> list[Value]:
             return [c.load(m, n) for m, n in places]
@@ -156,7 +159,8 @@ class _Emitter(Emitter):
             tile = vir.loop(builder, args["accumulate"], tile, load_c)
         state = [args["a"], args["b"], *tile]
         _, _, *tile = vir.loop(builder, args["blocks"], state, self._block)
-        tile = epilogue.apply(kernel.epilogue, tile, c, self._operands(), places)
+        if kernel.result != SUMS:
+            tile = epilogue.apply(kernel.epilogue, tile, c, self._operands(), places)
         self._store(c, dict(zip(places, tile, strict=True)))
 
     def _store(self, c: View, tile: Mapping[tuple[int, int], Value]) -> None:
@@ -171,8 +175,9 @@ class _Emitter(Emitter):
                 for (m, n), x in tile.items():
                     mark_streamed(builder, builder.store(x, c.place(m, n)[0]))
             with otherwise:
+                store = c.store_as_is if self.kernel.result == SUMS else c.store
                 for (m, n), x in tile.items():
-                    c.store(x, m, n, self.kernel.edge)
+                    store(x, m, n, self.kernel.edge)
 
     def _view(self, address: Value, row: Value, block: Value, data_type: str = "f32") -> View:
         pointer, last = vir.address(self.builder, address), self.kernel.vectors - 1

@@ -12,20 +12,26 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 
 
 def placed_steps(
-    source: Tensor, target: Tensor, starts: Sequence[int] | None = None, byte: int = 0
+    source: Tensor, target: Tensor, starts: Sequence[int] | None = None, *, flipped: bool = False
 ) -> list[Step]:
     """Copy a tensor into another layout; the target's index i is the source's i - start.
 
-    The target's dims may be larger, for a border, or smaller, which cuts the source off. Each byte
-    of the border and of padding becomes `byte`. A target with a border is in the scratchpad.
+    The target's dims may be larger, for a border, or smaller, which cuts the source off. The border
+    and padding become zero. A target with a border is in the scratchpad. flipped: as in
+    `CopyKernel`, also of zero.
     """
+    byte = 128 if flipped else 0
     starts = starts or [0] * target.desc.ndims
     sizes = zip(source.desc.dims, target.desc.dims, starts, strict=True)
     common = tuple(min(size, max(0, wanted - start)) for size, wanted, start in sizes)
     if 0 in common:
         return [fill_step(target, byte)]
     part = target.seen_as(target.desc.submemory(common, starts))
-    copies = copy_steps(part, source.seen_as(source.desc.submemory(common, [0] * len(common))))
+    copies = copy_steps(
+        part,
+        source.seen_as(source.desc.submemory(common, [0] * len(common))),
+        flipped=flipped,
+    )
     if isinstance(target.address, Scratch):
         return [fill_step(target, byte), *copies]
     return [*copies, *zero_padding(target)]

@@ -156,6 +156,17 @@ class ProgramPlan:
         self._copy(tensor, room, starts=starts, expand=expand, order=order)
         return room
 
+    def flipped(
+        self, tensor: Tensor, wanted: MemoryDesc, starts: Sequence[int] | None = None
+    ) -> Tensor:
+        """A copy of s8 as u8 that are larger by 128. starts: as in `read`."""
+        room = self.scratch(wanted)
+        self._append(
+            lambda: placed_steps(tensor, room, starts, flipped=True),
+            tensor.desc.nbytes + wanted.nbytes,
+        )
+        return room
+
     def write(
         self,
         tensor: Tensor,
@@ -281,6 +292,9 @@ class PlannedImplementation(Implementation[OpT]):
         if obstacle := self.isa.obstacle:
             return Refused("device", obstacle)
         arithmetic = self.arithmetic(op)
+        integers = {"s8", "u8", "s32"} & {desc.data_type for _, desc in op.tensors()[:2]}
+        if integers and not arithmetic.is_integer:
+            return Refused("type", f"has no exact products of {' and '.join(sorted(integers))}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call

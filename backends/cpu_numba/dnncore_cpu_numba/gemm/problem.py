@@ -22,7 +22,7 @@ from dnncore_cpu_numba.codegen.type_conversion import STORED
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Sum
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.cover import BatchSegment, Cover, Rows, Windows
-from dnncore_cpu_numba.gemm.microkernel import SEGMENT
+from dnncore_cpu_numba.gemm.microkernel import SEGMENT, SUMS
 from dnncore_cpu_numba.gemm.tile_loop import OUTER
 from dnncore_cpu_numba.runtime.program import Param
 from dnncore_cpu_numba.runtime.tensor import moved
@@ -107,7 +107,7 @@ class MatrixProblem:
     most_vectors: of a panel, if it may not have as many as the instruction set's.
     continues: C holds the sum of another loop's chunks.
     row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
-    arithmetic, result: the types of A and B, and of C. k counts groups of 4 bytes.
+    arithmetic, result: the types of A and B, and of C, as in `Microkernel`. k counts groups.
     """
 
     isa: Isa
@@ -155,12 +155,8 @@ class MatrixProblem:
 
     @property
     def _c_bytes(self) -> int:
-        return (
-            vir.bytes_of(STORED[self.result])
-            * math.prod(self.outer)
-            * self.cover.count
-            * self.columns
-        )
+        size = 4 if self.result == SUMS else vir.bytes_of(STORED[self.result])
+        return size * math.prod(self.outer) * self.cover.count * self.columns
 
     def is_streamed(self) -> bool:
         """Whether C is too large to remain in cache, and written once in whole cache lines."""

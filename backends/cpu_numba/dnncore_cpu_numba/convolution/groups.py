@@ -1,0 +1,80 @@
+"""Images whose channels are multiplied in groups, of bf16 or of integers, and their corrections."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.convolution.image import Image
+from dnncore_cpu_numba.elementwise.epilogue import Correction
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
+from dnncore_cpu_numba.gemm.corrections import FLIPPED, ones, scalar, sums_of_b
+from dnncore_cpu_numba.gemm.cover import Rows, Windows
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.runtime.program import Param
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+
+class GroupReader:
+    """Reads an image with channels last and whole groups of them.
+
+    depth: the channels per group of the convolution, with those added that fill the last group.
+    zero_point: the address of that of the image, or None. g: the convolution of the image that
+    `image` returns; it has a border where taps beyond the edge would need corrections of their own.
+    """
+
+    def __init__(
+        self, plan: ProgramPlan, arithmetic: Arithmetic, g: Geometry,
+        zero_point: Param | None = None,
+    ) -> None:  # fmt: skip
+        self.plan, self.arithmetic, self.g, self.zero_point = plan, arithmetic, g, zero_point
+        self.depth = arithmetic.group * arithmetic.groups(g.depth)
+        self._is_flipped = False
+
+    def image(self, tensor: Tensor) -> Image:
+        """The 5-D tensor as such an image, or its copy."""
+        self._is_flipped = tensor.desc.data_type != self.arithmetic.a
+        image = Image.of(tensor)
+        whole = image is not None and image.is_channels_last and self.depth == self.g.depth
+        if image is not None and whole and not self._is_flipped:
+            return image
+        n, _, *spatial = tensor.desc.dims
+        left: Sequence[int] = (0, 0, 0)
+        if self._is_flipped and self.zero_point is None and not self.g.is_inside:
+            left, spatial = self.g.padding, list(self.g.span)
+            self.g = dataclasses.replace(self.g, src=self.g.span, padding=(0, 0, 0))
+        groups = self.g.groups
+        room = MemoryDesc((n, groups * self.depth, *spatial), self.arithmetic.a, "acdeb")
+        if groups == 1 or self.depth == self.g.depth:
+            return Image.chosen(self._copied(tensor, room, (0, 0, *left)))
+        if tensor.desc.inner_blocks:
+            tensor = self.plan.read(tensor, "acdeb")
+        own = tensor.desc.dims[2:]
+        apart = tensor.seen_as(tensor.desc.reshape((n, groups, self.g.depth, *own)))
+        wanted = room.reshape((n, groups, self.depth, *spatial))
+        return Image.chosen(self._copied(apart, wanted, (0, 0, 0, *left)).seen_as(room))
+
+    def _copied(self, tensor: Tensor, wanted: MemoryDesc, starts: Sequence[int]) -> Tensor:
+        copy = self.plan.flipped if self._is_flipped else self.plan.read
+        return copy(tensor, wanted, starts)
+
+    def corrections(self, problem: MatrixProblem) -> tuple[list[Correction], list[Matrix]]:
+        """The stages that correct the sums of a problem, and their operands."""
+        factors = [] if self.zero_point is None else [scalar(self.zero_point)]
+        if self._is_flipped:
+            factors.append(scalar(FLIPPED))
+        if not factors:
+            return [], []
+        (chunk,) = problem.chunks
+        batch = [(0, b) for _, b in chunk.batch]
+        chunks = [Chunk(batch, chunk.k)]
+        cover = problem.cover
+        assert isinstance(cover, Windows)
+        cover = Rows(1) if cover.is_inside else dataclasses.replace(cover, joined=False)
+        problem = dataclasses.replace(problem, chunks=chunks)
+        sums = sums_of_b(self.plan, problem, ones(chunk.k), cover)
+        stages = [Correction((False, True)) for _ in factors]
+        return stages, [matrix for factor in factors for matrix in (sums, factor)]
