@@ -17,15 +17,15 @@ from typing import Literal, cast
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
+from dnncore_cpu_numba.elementwise.epilogue import Correction, from_post_ops
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
+from dnncore_cpu_numba.gemm.corrections import FLIPPED, ones, scalar, sums_of_b
 from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem, steps
 from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
-from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
@@ -104,22 +104,34 @@ class MatrixProduct:
         c = self._with_columns(target)
         edge: Literal["zeroed", "masked"] = "zeroed" if target.desc.has_padding else "masked"
 
-        def loop() -> list[Step]:
-            problem = MatrixProblem(
-                isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
-                a_k=a_k, b_k=b_k, edge=edge, operands=matrices,
-                epilogue=from_post_ops(self.attr, splats),
-                most_vectors=SHARED_VECTORS if shared else 0, arithmetic=self.arithmetic,
-                result=target.desc.data_type,
-                chunks=[
-                    Chunk([(a_k * k, b_step * k)], min(length, depth - k))
-                    for k in range(0, max(1, depth), length)
-                ],
-            )  # fmt: skip
-            return tile_steps(problem, plan.blocking)
-
-        plan.add_steps(loop)
+        problem = MatrixProblem(
+            isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
+            a_k=a_k, b_k=b_k, edge=edge, operands=matrices,
+            epilogue=from_post_ops(self.attr, splats, fused=not self.arithmetic.is_integer),
+            most_vectors=SHARED_VECTORS if shared else 0, arithmetic=self.arithmetic,
+            result=target.desc.data_type,
+            chunks=[
+                Chunk([(a_k * k, b_step * k)], min(length, depth - k))
+                for k in range(0, max(1, depth), length)
+            ],
+        )  # fmt: skip
+        problem = self._corrected(plan, problem)
+        plan.add_steps(lambda: tile_steps(problem, plan.blocking))
         plan.written(target)
+
+    def _is_flipped(self) -> bool:
+        """Whether A is s8 that is multiplied as u8."""
+        return self.arithmetic.is_integer and self.a.desc.data_type != self.arithmetic.a
+
+    def _corrected(self, plan: ProgramPlan, problem: MatrixProblem) -> MatrixProblem:
+        """The problem with what its sums lack in its epilogue."""
+        if not self._is_flipped():
+            return problem
+        sums = sums_of_b(plan, problem, ones(problem.chunks[0].k), Rows(1))
+        return dataclasses.replace(
+            problem, epilogue=(Correction((False, True)), *problem.epilogue),
+            operands=[sums, scalar(FLIPPED), *problem.operands],
+        )  # fmt: skip
 
     def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:
         """A, and the bytes from group to group of k in it."""
@@ -136,12 +148,12 @@ class MatrixProduct:
 
     def _read_groups(self, plan: ProgramPlan) -> Matrix:
         """A with contiguous rows of whole groups; those of a copy end with zeros."""
-        tensor = self.a
-        if not self._has_groups():
+        tensor, flipped = self.a, self._is_flipped()
+        if flipped or not self._has_groups():
             *dims, k = tensor.desc.dims
             whole = self.arithmetic.group * self.arithmetic.groups(k)
-            wanted = MemoryDesc((*dims, whole), tensor.desc.data_type)
-            tensor = plan.read(tensor, wanted)
+            wanted = MemoryDesc((*dims, whole), self.arithmetic.a)
+            tensor = (plan.flipped if flipped else plan.read)(tensor, wanted)
         *batch, row, _ = steps(tensor.desc)
         return Matrix(tensor.address, tuple(batch), row=row)
 
@@ -160,7 +172,7 @@ class MatrixProduct:
     def _copies_a(self) -> bool:
         """Whether A is copied. If tiles share B, only contiguous rows need no copy."""
         if self.arithmetic.group > 1:
-            return not self._has_groups()
+            return self._is_flipped() or not self._has_groups()
         along_k, along_rows = (_is_contiguous(self.a.desc, dim) for dim in (-1, -2))
         return not along_rows and (self._shares_b() or not along_k)
 
@@ -175,8 +187,10 @@ class MatrixProduct:
         A's rows then lie together, those of one k after those of another; apart, they would fall
         into the same sets of a cache. That costs one copy of few rows.
         """
+        if self.arithmetic.group > 1:
+            return False
         rows, columns = self.c.desc.dims[-2:]
-        nbytes = 4 * self.arithmetic.groups(self.a.desc.dims[-1]) * columns
+        nbytes = 4 * self.a.desc.dims[-1] * columns
         once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
         several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
         return several and once and nbytes > SECOND_LEVEL and not self.attr.reads_dst
