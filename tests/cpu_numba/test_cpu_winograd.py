@@ -152,7 +152,11 @@ def test_the_filters_reorder_refuses_all_else():
     relu = dnn.Attributes([dnn.PostOp.eltwise("relu")])
     for op, attr, reason in (
         (dnn.Reorder(src=desc, dst=desc), None, "format: makes cpu_numba:winograd:4x3 of strides"),
-        (dnn.Reorder(src=src.with_data_type("s8"), dst=desc), None, "type: .* of f32; got s8"),
+        (
+            dnn.Reorder(src=src.with_data_type("s8"), dst=desc),
+            None,
+            "type: .* of f32, f16, bf16; got s8",
+        ),
         (dnn.Reorder(src=src, dst=larger), None, f"format: .* got {larger.nbytes} bytes"),
         (dnn.Reorder(src=src, dst=desc), relu, "attribute: no post-ops; got 1"),
     ):

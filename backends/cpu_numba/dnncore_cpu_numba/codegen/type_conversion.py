@@ -21,6 +21,7 @@ I8, I16, F64, HALF = ir.IntType(8), ir.IntType(16), ir.DoubleType(), ir.HalfType
 HALVES = ("f16", "bf16")
 FLOATS = ("f32", *HALVES)
 INTEGERS = ("s8", "u8", "s32")
+LIMITS = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0)}
 STORED = {
     "f32": F32, "f64": F64, "f16": I16, "bf16": I16, "s32": I32, "s8": I8, "u8": I8,
 }  # fmt: skip
@@ -83,10 +84,18 @@ def _widened(builder: Builder, x: Value, source: str, target: str, isa: Isa) -> 
 
 
 def _to_integer(builder: Builder, x: Value, target: str) -> Value:
-    kind = kind_of(x, STORED[target])
-    way = "fptoui" if target == "u8" else "fptosi"
-    name = f"llvm.{way}.sat.{vir.suffix_of(kind)}.{vir.suffix_of(x.type)}"
-    return vir.intrinsic(builder, name, kind, [vir.lanewise(builder, "rint", x)])
+    x, kind = vir.lanewise(builder, "rint", x), kind_of(x, STORED[target])
+    if target == "s32":
+        name = f"llvm.fptosi.sat.{vir.suffix_of(kind)}.{vir.suffix_of(x.type)}"
+        return vir.intrinsic(builder, name, kind, [x])
+    # LLVM 22 converts the lanes of bytes one by one
+    low, high = (constant(x.type, limit) for limit in LIMITS[target])
+    if target == "s8":  # the next comparison makes NaN the lowest number
+        zero, is_nan = constant(x.type, 0.0), builder.fcmp_unordered("uno", x, x)
+        x = builder.select(is_nan, zero, x)
+    x = builder.select(builder.fcmp_ordered(">", x, low), x, low)
+    x = builder.select(builder.fcmp_ordered("<", x, high), x, high)
+    return builder.trunc(builder.fptosi(x, kind_of(x, I32)), kind)
 
 
 def _to_real(builder: Builder, x: Value, target: str, isa: Isa) -> Value:
