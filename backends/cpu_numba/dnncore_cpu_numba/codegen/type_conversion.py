@@ -21,7 +21,8 @@ I8, I16, F64, HALF = ir.IntType(8), ir.IntType(16), ir.DoubleType(), ir.HalfType
 HALVES = ("f16", "bf16")
 FLOATS = ("f32", *HALVES)
 INTEGERS = ("s8", "u8", "s32")
-LIMITS = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0)}
+LIMITS = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0), "s32": (-(2.0**31), 2.0**31 - 1)}
+BELOW_2_31 = 2.0**31 - 128  # the largest float32 below it
 STORED = {
     "f32": F32, "f64": F64, "f16": I16, "bf16": I16, "s32": I32, "s8": I8, "u8": I8,
 }  # fmt: skip
@@ -84,18 +85,23 @@ def _widened(builder: Builder, x: Value, source: str, target: str, isa: Isa) -> 
 
 
 def _to_integer(builder: Builder, x: Value, target: str) -> Value:
-    x, kind = vir.lanewise(builder, "rint", x), kind_of(x, STORED[target])
-    if target == "s32":
-        name = f"llvm.fptosi.sat.{vir.suffix_of(kind)}.{vir.suffix_of(x.type)}"
-        return vir.intrinsic(builder, name, kind, [x])
-    # LLVM 22 converts the lanes of bytes one by one
-    low, high = (constant(x.type, limit) for limit in LIMITS[target])
-    if target == "s8":  # the next comparison makes NaN the lowest number
-        zero, is_nan = constant(x.type, 0.0), builder.fcmp_unordered("uno", x, x)
-        x = builder.select(is_nan, zero, x)
+    """Round, then limit to the type's range. LLVM 22 would convert the lanes one by one."""
+    x = vir.lanewise(builder, "rint", x)
+    lowest, highest = LIMITS[target]
+    is_beyond = None
+    if target == "s32" and x.type == kind_of(x, F32):  # the limit is no float32
+        is_beyond = builder.fcmp_ordered(">", x, constant(x.type, BELOW_2_31))
+        highest = BELOW_2_31
+    low, high = constant(x.type, lowest), constant(x.type, highest)
+    if lowest:  # the next comparison makes NaN the lowest number
+        is_nan = builder.fcmp_unordered("uno", x, x)
+        x = builder.select(is_nan, constant(x.type, 0.0), x)
     x = builder.select(builder.fcmp_ordered(">", x, low), x, low)
     x = builder.select(builder.fcmp_ordered("<", x, high), x, high)
-    return builder.trunc(builder.fptosi(x, kind_of(x, I32)), kind)
+    wide = builder.fptosi(x, kind_of(x, I32))
+    if is_beyond is not None:
+        return builder.select(is_beyond, constant(wide.type, 2**31 - 1), wide)
+    return wide if target == "s32" else builder.trunc(wide, kind_of(x, STORED[target]))
 
 
 def _to_real(builder: Builder, x: Value, target: str, isa: Isa) -> Value:
