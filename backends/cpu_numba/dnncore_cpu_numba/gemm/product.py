@@ -17,6 +17,7 @@ from typing import Literal, cast
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.copies.interleave_task import interleave_step
 from dnncore_cpu_numba.elementwise.epilogue import Correction, from_post_ops
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.corrections import FLIPPED, ones, scalar, sums_of_b
@@ -202,8 +203,7 @@ class MatrixProduct:
             *batch, k, _ = steps(tensor.desc)
             return Matrix(tensor.address, tuple(batch), block=4 * lanes), k or 4 * lanes
         if not self._is_panelled(tensor.desc):
-            group = self.arithmetic.group
-            tensor = plan.read(tensor, blocked_columns(tensor.desc, lanes, group))
+            tensor = _in_panels(plan, tensor, lanes, self.arithmetic.group)
         *batch, _, block = steps(tensor.desc)
         return Matrix(tensor.address, tuple(batch), block=block), 0
 
@@ -237,6 +237,19 @@ class MatrixProduct:
         if desc.inner_blocks == ((desc.ndims - 1, lanes),):
             return desc.itemsize * desc.strides[-1]
         return desc.itemsize * lanes if _is_contiguous(desc, -1) else None
+
+
+def _in_panels(plan: ProgramPlan, tensor: Tensor, lanes: int, group: int) -> Tensor:
+    """A copy of B in panels."""
+    wanted = blocked_columns(tensor.desc, lanes, group)
+    has_rows = _is_contiguous(tensor.desc, -1) and tensor.desc.dims[-1] > 1
+    if group == 1 or not has_rows or not tensor.desc.nelems:
+        return plan.read(tensor, wanted)
+    room = plan.scratch(wanted)
+    plan.add(
+        lambda: interleave_step(tensor, room, lanes, group), tensor.desc.nbytes + wanted.nbytes
+    )
+    return room
 
 
 def blocked_columns(desc: MemoryDesc, lanes: int, group: int = 1) -> MemoryDesc:
