@@ -13,7 +13,20 @@ pytest.importorskip("numba")
 
 import llvmlite.binding as llvm
 from dnncore_cpu_numba.codegen import isa
-from dnncore_cpu_numba.codegen.isa import AVAILABLE, AVX2, AVX512_CORE, BEST, ISAS, SIMD128, SSE41
+from dnncore_cpu_numba.codegen.isa import (
+    AVAILABLE,
+    AVX2,
+    AVX2_VNNI,
+    AVX512_CORE,
+    AVX512_CORE_AMX,
+    AVX512_CORE_BF16,
+    AVX512_CORE_VNNI,
+    BEST,
+    DOT_ISAS,
+    ISAS,
+    SIMD128,
+    SSE41,
+)
 from dnncore_cpu_numba.gemm.microkernel import Microkernel
 
 import dnncore as dnn
@@ -89,6 +102,17 @@ def test_a_capped_process_makes_no_code_beyond_the_cap(cap, tmp_path):
     assert cap.name in used  # that of a lesser set would prove nothing
 
 
+@pytest.mark.parametrize("cap", [*DOT_ISAS, *ISAS], ids=lambda cap: cap.name)
+@pytest.mark.usefixtures("fresh_cap")
+def test_a_cap_allows_sets_without_other_features(cap, monkeypatch):
+    monkeypatch.setenv("DNNCORE_MAX_CPU_ISA", cap.name)
+    beyond = {one.name for one in (*DOT_ISAS, *ISAS) if not one.x86 <= cap.x86}
+    copies = [replace(one) for one in (*DOT_ISAS, *ISAS)]  # which have not been asked before
+    refused = {one.name for one in copies if "allows" in one.obstacle}
+    assert refused == beyond
+    assert cap.name not in beyond
+
+
 def test_what_is_beyond_the_cap_refuses_and_says_why():
     code = """
 import dnncore as dnn
@@ -121,9 +145,9 @@ print({b.name: b for b in dnn.backends()}["cpu_numba"].status)
     assert name == "reference:matmul"
     assert status == "failed"
     expected = (
-        "DNNCORE_MAX_CPU_ISA must be one of avx512_core, avx2, sse41, simd128, default, or"
-        " oneDNN's word for another instruction set; got 'avx3'; unset it to use what the"
-        " processor has"
+        "DNNCORE_MAX_CPU_ISA must be one of avx512_core_amx, avx512_core_bf16, avx512_core_vnni,"
+        " avx2_vnni, avx512_core, avx2, sse41, simd128, default, or oneDNN's word for another"
+        " instruction set; got 'avx3'; unset it to use what the processor has"
     )
     assert expected in warning
 
@@ -139,9 +163,10 @@ def fresh_cap():
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        ("", AVX512_CORE), ("DEFAULT", AVX512_CORE), ("AVX512_CORE_AMX", AVX512_CORE),
-        ("AVX2_VNNI", AVX2), ("AVX2", AVX2), ("AVX", SSE41), ("SSE41", SSE41),
-        ("simd128", SIMD128),
+        ("", AVX512_CORE_AMX), ("DEFAULT", AVX512_CORE_AMX), ("AVX10_2_512", AVX512_CORE_AMX),
+        ("AVX512_CORE_FP16", AVX512_CORE_BF16), ("avx512_core_vnni", AVX512_CORE_VNNI),
+        ("AVX512_CORE", AVX512_CORE), ("AVX2_VNNI_2", AVX2_VNNI), ("AVX2", AVX2), ("AVX", SSE41),
+        ("SSE41", SSE41), ("simd128", SIMD128),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("fresh_cap")

@@ -12,9 +12,18 @@ import pytest
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba.codegen.isa import AVAILABLE, BEST
-from dnncore_cpu_numba.elementwise.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
+from dnncore_cpu_numba.codegen.isa import AVAILABLE, BEST, DOT_ISAS
+from dnncore_cpu_numba.elementwise.epilogue import (
+    INLINE,
+    Call,
+    Correction,
+    Eltwise,
+    Operand,
+    Sum,
+    call_rows,
+)
 from dnncore_cpu_numba.elementwise.post_ops import eltwise
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, Microkernel
 
 GUARD = np.float32(7.5)
@@ -127,6 +136,71 @@ def test_prefetches_change_nothing(isa, ahead, panel):
 def test_depths_without_remainder(isa, k):
     problem = Problem(Microkernel(isa, 4, 2, whole=True), k=k)
     assert_close(problem.run(), problem.product)
+
+
+WITH_PRODUCTS = [one for one in (*DOT_ISAS, *AVAILABLE) if not one.obstacle]
+ALL_OF = {"u8": np.arange(256), "s8": np.arange(-128, 128)}
+NUMPY = {"u8": np.uint8, "s8": np.int8, "s32": np.int32, "sums": np.int32, "f32": np.float32}
+
+
+@pytest.mark.parametrize("any_isa", WITH_PRODUCTS, ids=lambda one: one.name)
+@pytest.mark.parametrize(("a_type", "b_type"), [("u8", "s8"), ("s8", "s8"), ("s8", "u8")])
+@pytest.mark.parametrize("result", ["sums", "s32", "u8", "s8", "f32"])
+def test_products_of_integers_are_exact(any_isa, a_type, b_type, result):
+    arithmetic = Arithmetic(a_type, b_type)
+    if any_isa in DOT_ISAS and not arithmetic.is_native(any_isa):
+        pytest.skip("it has no such instruction")
+    rng = np.random.default_rng(1)
+    rows, vectors, k, lanes = 3, 2, 5, any_isa.lanes
+    chain = (Correction((False, True)),) if result != "sums" else ()
+    kernel = Microkernel(
+        any_isa, rows, vectors, epilogue=chain, arithmetic=arithmetic, result=result
+    )
+    a = rng.choice(ALL_OF[a_type], (rows, 4 * k)).astype(NUMPY[a_type])
+    b = rng.choice(ALL_OF[b_type], (vectors, k, lanes, 4)).astype(NUMPY[b_type])
+    b[0, :, 0] = ALL_OF[b_type][0]  # with the extremes of A, saturating instructions would saturate
+    a[0] = ALL_OF[a_type][-1]
+    terms = rng.integers(-1000, 1000, vectors * lanes).astype(np.int32)
+    factor = np.array([2**31 - 1], np.int32)
+    columns = b.astype(np.int64).transpose(1, 3, 0, 2).reshape(4 * k, vectors * lanes)
+    sums = a.astype(np.int64) @ columns
+    if chain:
+        sums = (sums - terms.astype(np.int64) * factor).astype(np.int32)
+    c = np.zeros((rows, vectors * lanes), NUMPY[result])
+    operands = [(terms.ctypes.data, 0, 4 * lanes), (factor.ctypes.data, 0, 0)] if chain else []
+    call(
+        kernel, a=a, b=b, c=c, batch_table=np.array([1, k, 0, 0]), blocks=1, a_stride=4 * k,
+        b_row=4 * lanes, b_block=4 * lanes * k, c_row=c.strides[0], c_block=c.itemsize * lanes,
+        operands=operand_table(kernel, operands),
+    )  # fmt: skip
+    expected = sums.astype(np.int32)
+    if result != "sums":
+        expected = expected.astype(np.float32)
+    if result in ("s32", "u8", "s8"):
+        limits = np.iinfo(NUMPY[result])
+        expected = np.clip(expected.astype(np.float64), limits.min, limits.max)
+    np.testing.assert_array_equal(c, expected.astype(NUMPY[result]))
+
+
+@pytest.mark.parametrize("any_isa", DOT_ISAS, ids=lambda one: one.name)
+def test_products_of_bf16(any_isa):
+    arithmetic = Arithmetic("bf16", "bf16")
+    if any_isa.obstacle or not arithmetic.is_native(any_isa):
+        pytest.skip("it has no such instruction")
+    rng = np.random.default_rng(2)
+    rows, vectors, k, lanes = 3, 2, 5, any_isa.lanes
+    kernel = Microkernel(any_isa, rows, vectors, arithmetic=arithmetic)
+    a = rng.integers(-99, 99, (rows, 2 * k)).astype(np.float32)
+    b = rng.integers(-99, 99, (vectors, k, lanes, 2)).astype(np.float32)
+    halves = [np.ascontiguousarray(x.view(np.uint16)[..., 1::2]) for x in (a, b)]
+    c = np.zeros((rows, vectors * lanes), np.float32)
+    call(
+        kernel, a=halves[0], b=halves[1], c=c, batch_table=np.array([1, k, 0, 0]), blocks=1,
+        a_stride=4 * k, b_row=4 * lanes, b_block=4 * lanes * k, c_row=c.strides[0],
+        c_block=4 * lanes, operands=operand_table(kernel),
+    )  # fmt: skip
+    expected = a @ b.transpose(1, 3, 0, 2).reshape(2 * k, vectors * lanes)
+    np.testing.assert_array_equal(c, expected)
 
 
 @pytest.mark.parametrize("offset", range(0, 68, 4))
@@ -294,6 +368,9 @@ def test_names_tell_classes_apart():
         Microkernel(BEST, 4, 2, c_ahead=True),
         Microkernel(BEST, 4, 2, whole=True),
         Microkernel(BEST, 4, 2, streamed=True),
+        Microkernel(BEST, 4, 2, arithmetic=Arithmetic("u8", "s8")),
+        Microkernel(BEST, 4, 2, arithmetic=Arithmetic("s8", "s8")),
+        Microkernel(BEST, 4, 2, arithmetic=Arithmetic("u8", "s8"), result="u8"),
     ]
     names = [kernel.name for kernel in kernels]
     assert len(set(names)) == len(names)
@@ -303,6 +380,7 @@ def test_names_tell_classes_apart():
 SECOND_BUILD = """
 import dnncore.cache
 from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.microkernel import Microkernel
 assert Microkernel(BEST, 3, 1).address
 stats = dnncore.cache.stats()
