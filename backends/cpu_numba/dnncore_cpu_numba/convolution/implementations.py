@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
 from dnncore_cpu_numba.convolution.brgemm import BrgemmData
+from dnncore_cpu_numba.convolution.brgemm_pairs import PairedWeights
 from dnncore_cpu_numba.convolution.brgemm_weights import BrgemmWeights
 from dnncore_cpu_numba.convolution.depthwise.data import DepthwiseData
 from dnncore_cpu_numba.convolution.depthwise.weights import DepthwiseWeights
@@ -18,6 +19,7 @@ OF_IMAGES = tuple(BrgemmData(isa) for isa in DOT_ISAS) + tuple(
 FORWARD = (*OF_IMAGES, GemmForward())
 BACKWARD_DATA = (*OF_IMAGES, GemmBackwardData())
 BACKWARD_WEIGHTS = (
+    *(PairedWeights(isa) for isa in DOT_ISAS),
     *(kind(isa) for isa in ISAS for kind in (DepthwiseWeights, BrgemmWeights)),
     GemmBackwardWeights(),
 )
