@@ -38,6 +38,11 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
         best = max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
         return self.arithmetic(op).speed(self.isa) * best
 
+    def arithmetic(self, op: InnerProduct) -> Arithmetic:
+        """Products of groups of k, where the instruction set has them."""
+        (_, a), (_, b), *_ = op.tensors()
+        return Arithmetic.of(a, b, self.isa)
+
     def kept(self, op: InnerProduct) -> tuple[str, ...]:
         """The result, and the factors if they are multiplied as they are."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
@@ -76,10 +81,6 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
 
 class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
-
-    def arithmetic(self, op: InnerProduct) -> Arithmetic:
-        """Products of groups of k, where the instruction set has them."""
-        return Arithmetic.of(op.src_role, op.weights_role, self.isa)
 
     def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
         """Panels, which have groups of the innermost dim of a sample if these are whole."""
@@ -130,7 +131,12 @@ class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
         return f"a{letters[2:]}b" if fills else letters
 
     def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
-        """Vectors of a sample's elements, where they are channels: panels of this product."""
+        """Vectors of a sample's elements, where they are channels: panels of this product.
+
+        With groups of output channels, only those of matrices.
+        """
+        if group > 1:
+            return f"BA{self.isa.lanes}b{group}a" if src.ndims == 2 else f"a{_order(src)}"
         order, vector = _order(src), f"{self.isa.lanes}b"
         if order.endswith(vector):
             return f"{order.removesuffix(vector)}a{vector}"
@@ -143,14 +149,16 @@ class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.tensors["weights"]
-        if op.weights_role.matches(self._weights_tag(op.src_role)):
+        arithmetic = self.arithmetic(op)
+        is_panelled = op.weights_role.matches(self._weights_tag(op.src_role, arithmetic.group))
+        if is_panelled and arithmetic.group == 1:
             weights = self._in_vectors(weights)
-        else:
+        elif not (is_panelled and op.weights_role.inner_blocks):
             weights = _read_rows(plan, weights, order)
         MatrixProduct(
             isa=self.isa, a=plan.tensors["diff_dst"], b=weights,
             c=_write_rows(plan, plan.tensors["diff_src"], order, attr),
-            attr=attr, operands=self._operands(plan, op, attr),
+            attr=attr, operands=self._operands(plan, op, attr), arithmetic=arithmetic,
         ).append_to(plan)  # fmt: skip
 
 
@@ -169,14 +177,24 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
         MatrixProduct(
             isa=self.isa, a=transposed(diff_dst),
             b=_read_rows(plan, plan.tensors["src"], order), c=weights,
-            attr=attr, operands=self._operands(plan, op, attr),
+            attr=attr, operands=self._operands(plan, op, attr), arithmetic=self.arithmetic(op),
         ).append_to(plan)  # fmt: skip
         if op.bias_role is not None:
             batch = op.dst_role.dims[0]
-            ones = Tensor(Table(np.ones(batch, np.float32)), MemoryDesc((1, batch)))
+            ones = _ones(batch, diff_dst.desc.data_type)
             bias = plan.tensors["diff_bias"]
             bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims)))
-            MatrixProduct(isa=self.isa, a=ones, b=diff_dst, c=bias).append_to(plan)
+            MatrixProduct(
+                isa=self.isa, a=ones, b=diff_dst, c=bias, arithmetic=self.arithmetic(op)
+            ).append_to(plan)  # fmt: skip
+
+
+def _ones(count: int, data_type: str) -> Tensor:
+    """A row of ones of type f32 or bf16."""
+    values = np.ones(count, np.float32)
+    if data_type == "bf16":  # the upper half of an f32
+        values = (values.view(np.uint32) >> 16).astype(np.uint16)
+    return Tensor(Table(values), MemoryDesc((1, count), data_type))
 
 
 def _order(desc: MemoryDesc) -> str:
@@ -222,5 +240,5 @@ def _matrix_dims(desc: MemoryDesc) -> tuple[int, int]:
 
 
 FORWARD = tuple(BrgemmInnerProductForward(isa) for isa in (*DOT_ISAS, *ISAS))
-BACKWARD_DATA = tuple(BrgemmInnerProductBackwardData(isa) for isa in ISAS)
-BACKWARD_WEIGHTS = tuple(BrgemmInnerProductBackwardWeights(isa) for isa in ISAS)
+BACKWARD_DATA = tuple(BrgemmInnerProductBackwardData(isa) for isa in (*DOT_ISAS, *ISAS))
+BACKWARD_WEIGHTS = tuple(BrgemmInnerProductBackwardWeights(isa) for isa in (*DOT_ISAS, *ISAS))

@@ -29,7 +29,7 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-ONE = 0x3F80  # of bf16
+ONE = 0x3F80  # bits of a bf16
 SIZE, PAIR = 2, 4  # bytes
 
 
