@@ -11,11 +11,13 @@ import math
 
 import numpy as np
 
-from dnncore.backend import Attributes, InnerProduct, MemoryDesc
+from dnncore.backend import Attributes, InnerProduct, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
-from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
+from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
+from dnncore_cpu_numba.gemm.quantization import WORDS, Terms, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -46,7 +48,7 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     def kept(self, op: InnerProduct) -> tuple[str, ...]:
         """The result, and the factors if they are multiplied as they are."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
-        return (op.result_name, *(factors if self.arithmetic(op).group > 1 else ()))
+        return (op.result_name, "bias", *(factors if self.arithmetic(op).group > 1 else ()))
 
     def _src_tag(self, desc: MemoryDesc) -> str:
         """The tag of row-major activations."""
@@ -82,6 +84,13 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
 class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
+    data_types = (*FLOATS, *INTEGERS)
+    attributes = WORDS
+
+    def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
+        """Refuse scales and zero points that vary along K."""
+        return super().refused(op, attr) or refuse_varying(op, attr)
+
     def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
         """Panels, which have groups of the innermost dim of a sample if these are whole."""
         order = _order(src)
@@ -101,13 +110,13 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
             weights = self._in_groups(plan, weights, op.src_role, group)
         elif op.weights_role.ndims > 2 or op.weights_role.inner_blocks:
             weights = self._in_vectors(plan.read(weights, self._weights_tag(op.src_role)))
-        bias = plan.tensors.get("bias")
-        if bias is not None:
-            bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims)))
+        zeros = {name: plan.tensors.get(f"{name}_zero_points") for name in ("src", "weights")}
         MatrixProduct(
             isa=self.isa, a=_read_rows(plan, plan.tensors["src"], order),
-            b=transposed(weights), c=plan.tensors["dst"], bias=bias,
-            attr=attr, operands=plan.operands(attr), arithmetic=arithmetic,
+            b=transposed(weights), c=plan.tensors["dst"],
+            terms=Terms.of(plan, op, attr, _as_dst), arithmetic=arithmetic,
+            a_zero=zeros["src"] and _as_dst("src_zero_points", zeros["src"]),
+            b_zero=zeros["weights"] and _as_dst("weights_zero_points", zeros["weights"]),
         ).append_to(plan)  # fmt: skip
 
     def _in_groups(self, plan: ProgramPlan, weights: Tensor, src: MemoryDesc, group: int) -> Tensor:
@@ -158,7 +167,8 @@ class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
         MatrixProduct(
             isa=self.isa, a=plan.tensors["diff_dst"], b=weights,
             c=_write_rows(plan, plan.tensors["diff_src"], order, attr),
-            attr=attr, operands=self._operands(plan, op, attr), arithmetic=arithmetic,
+            terms=Terms.of(plan, op, attr, operands=self._operands(plan, op, attr)),
+            arithmetic=arithmetic,
         ).append_to(plan)  # fmt: skip
 
 
@@ -177,7 +187,8 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
         MatrixProduct(
             isa=self.isa, a=transposed(diff_dst),
             b=_read_rows(plan, plan.tensors["src"], order), c=weights,
-            attr=attr, operands=self._operands(plan, op, attr), arithmetic=self.arithmetic(op),
+            terms=Terms.of(plan, op, attr, operands=self._operands(plan, op, attr)),
+            arithmetic=self.arithmetic(op),
         ).append_to(plan)  # fmt: skip
         if op.bias_role is not None:
             batch = op.dst_role.dims[0]
@@ -187,6 +198,13 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
             MatrixProduct(
                 isa=self.isa, a=ones, b=diff_dst, c=bias, arithmetic=self.arithmetic(op)
             ).append_to(plan)  # fmt: skip
+
+
+def _as_dst(name: str, tensor: Tensor) -> Tensor:
+    """An argument of the epilogue as a matrix of one row or column, or of one value."""
+    if tensor.desc.ndims == 2 and name.startswith("dst"):
+        return tensor
+    return tensor.seen_as(tensor.desc.reshape((1, tensor.desc.nelems)))
 
 
 def _ones(count: int, data_type: str) -> Tensor:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dnncore.backend import Attributes, MatMul
+from dnncore.backend import Attributes, MatMul, Refused
 from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
-from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
+from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
+from dnncore_cpu_numba.gemm.quantization import WORDS, Terms, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
 
 class BrgemmMatMul(PlannedImplementation[MatMul]):
     """One product; weights that may be `any` become panels."""
+
+    data_types = (*FLOATS, *INTEGERS)
+    attributes = WORDS
 
     def arithmetic(self, op: MatMul) -> Arithmetic:
         """Products of groups of k, where the instruction set has them."""
@@ -19,7 +24,11 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
 
     def kept(self, op: MatMul) -> tuple[str, ...]:
         """The result, and the factors if they are multiplied as they are."""
-        return ("dst", *(("src", "weights") if self.arithmetic(op).group > 1 else ()))
+        return ("dst", "bias", *(("src", "weights") if self.arithmetic(op).group > 1 else ()))
+
+    def refused(self, op: MatMul, attr: Attributes) -> Refused | None:
+        """Refuse scales and zero points that vary along K."""
+        return super().refused(op, attr) or refuse_varying(op, attr)
 
     def resolved(self, op: MatMul) -> MatMul:
         """Weights become panels, all else row-major."""
@@ -32,8 +41,9 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         """Append the steps."""
         MatrixProduct(
             isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
-            bias=plan.tensors.get("bias"), attr=attr, operands=plan.operands(attr),
-            arithmetic=self.arithmetic(op),
+            terms=Terms.of(plan, op, attr), arithmetic=self.arithmetic(op),
+            a_zero=plan.tensors.get("src_zero_points"),
+            b_zero=plan.tensors.get("weights_zero_points"),
         ).append_to(plan)  # fmt: skip
 
     def utilisation(self, op: MatMul) -> float:

@@ -14,20 +14,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from dnncore.backend import Attributes, Convolution, MemoryDesc
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
 from dnncore_cpu_numba.convolution.geometry import Geometry, Phase, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.convolution.groups import GroupReader
 from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import places
-from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
+from dnncore_cpu_numba.gemm.corrections import Term
 from dnncore_cpu_numba.gemm.cover import Windows
-from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.plan import INTEGERS, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.quantization import WORDS, Terms, refuse_varying
 from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
-from dnncore_cpu_numba.runtime.program import Arg, Step
+from dnncore_cpu_numba.runtime.program import Arg
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 FEW_CHANNELS = 4  # of a plain image, such as an input with its colours
@@ -103,20 +106,20 @@ class Brgemm(PlannedConvolution):
         return weights_as_6d(weights, op.src_role.ndims)
 
     def _epilogue(
-        self, plan: ProgramPlan, attr: Attributes, per_group: int,
+        self, plan: ProgramPlan, op: Convolution, attr: Attributes, per_group: int,
         order: Sequence[int] | None = None, *, fused: bool = True,
     ) -> tuple[Epilogue, list[Matrix]]:  # fmt: skip
-        """Bias and post-ops; operands whose layout does not serve are read as channels last.
+        """The stages at the end of tiles, and their operands.
 
-        fused: as in `epilogue.Sum`.
+        Operands whose layout does not serve are read as channels last. fused: as in `epilogue.Sum`.
         """
-        tensors = [as_5d(operand) for operand in plan.operands(attr)]
-        if bias := plan.tensors.get("bias"):
-            tensors.insert(0, bias.seen_as(bias.desc.reshape((1, *bias.desc.dims, 1, 1, 1))))
+        terms = Terms.of(plan, op, attr, partial(_as_dst, op))
+        tensors = [as_5d(operand) for operand in terms.tensors]
         images = [self._read_operand(plan, tensor, per_group, order) for tensor in tensors]
         matrices = [image.matrix(self.isa.lanes, per_group) for image in images]
         splats = [image.dims[1] == 1 for image in images]
-        return from_post_ops(attr, splats, fused=fused), matrices
+        types = [tensor.desc.data_type for tensor in tensors]
+        return terms.epilogue(splats, types, fused=fused), matrices
 
     def _read_operand(
         self, plan: ProgramPlan, tensor: Tensor, per_group: int, order: Sequence[int] | None
@@ -150,6 +153,13 @@ class BrgemmData(Brgemm):
     Weights become `OIhw16i16o` or `IOhw16o16i` (with the lanes of the instruction set).
     """
 
+    data_types = (*FLOATS, *INTEGERS)
+    attributes = WORDS
+
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
+        """Refuse scales and zero points that vary along K."""
+        return super().refused(op, attr) or refuse_varying(op, attr)
+
     def arithmetic(self, op: Convolution) -> Arithmetic:
         """Products of groups of channels, where the instruction set has them."""
         return Arithmetic.of(op.tensors()[0][1], op.weights_role, self.isa)
@@ -157,7 +167,7 @@ class BrgemmData(Brgemm):
     def kept(self, op: Convolution) -> tuple[str, ...]:
         """The result, and the factors if they are multiplied as they are."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
-        return (op.result_name, *(factors if self.arithmetic(op).group > 1 else ()))
+        return (op.result_name, op.BIAS, *(factors if self.arithmetic(op).group > 1 else ()))
 
     def resolved(self, op: Convolution) -> Convolution:
         """Groups of channels are contiguous in activations with channels last."""
@@ -183,13 +193,13 @@ class BrgemmData(Brgemm):
         g, arithmetic = Geometry.of(op), self.arithmetic(op)
         tensor, depth = as_5d(plan.tensors[g.gathered]), g.depth
         if arithmetic.group > 1:
-            reader = GroupReader(plan, arithmetic, g)
+            reader = GroupReader(plan, arithmetic, g, _zero_point(plan, "src"))
             image, g, depth = reader.image(tensor), reader.g, reader.depth
         else:
             image = self.read_image(plan, tensor, depth)
         weights = self._read_weights(plan, op)
         fused = not arithmetic.is_integer
-        epilogue, operands = self._epilogue(plan, attr, g.columns, fused=fused)
+        epilogue, operands = self._epilogue(plan, op, attr, g.columns, fused=fused)
         output, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)
         read, written = (1, 2) if g.backward else (2, 1)
         size = weights.desc.itemsize
@@ -202,7 +212,7 @@ class BrgemmData(Brgemm):
         group = image.channel(depth)
         a = Matrix(image.address, (image.batch, group), row, planes=tuple(planes))
 
-        def problem(phase: Phase, epilogue: Epilogue, operands: Sequence[Matrix]) -> MatrixProblem:
+        def problem(phase: Phase) -> MatrixProblem:
             shifts = [shift for _, shift in phase.taps]
             batch = [
                 (dot(image.spatial, shift), dot(strides[3:], tap)) for tap, shift in phase.taps
@@ -218,16 +228,27 @@ class BrgemmData(Brgemm):
                 arithmetic=arithmetic, result=op.result.data_type,
             )  # fmt: skip
 
-        phases = g.phases()
         if arithmetic.is_integer:
-            stages, matrices = reader.corrections(problem(phases[0], (), ()))
-            epilogue, operands = (*stages, *epilogue), [*matrices, *operands]
+            (phase,) = g.phases()
+            whole = reader.corrected(problem(phase), _zero_point(plan, "weights"))
+            plan.add_steps(lambda: tile_steps(whole, plan.blocking))
+            return
+        for phase in g.phases():
+            plan.add_steps(partial(lambda phase: tile_steps(problem(phase), plan.blocking), phase))
 
-        def part(phase: Phase) -> list[Step]:
-            return tile_steps(problem(phase, epilogue, operands), plan.blocking)
 
-        for phase in phases:
-            plan.add_steps(partial(part, phase))
+def _zero_point(plan: ProgramPlan, name: str) -> Term | None:
+    """The zero point of a tensor, which has one value; None if it has none."""
+    tensor = plan.tensors.get(f"{name}_zero_points")
+    return tensor and Term(Matrix(tensor.address), data_type=tensor.desc.data_type)
+
+
+def _as_dst(op: Convolution, name: str, tensor: Tensor) -> Tensor:
+    """An argument of the epilogue in the rank of dst."""
+    if name in ("src_scales", "weights_scales", "bias"):
+        count = tensor.desc.nelems
+        return tensor.seen_as(tensor.desc.reshape((1, count, *[1] * (op.result.ndims - 2))))
+    return tensor
 
 
 def in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:

@@ -103,7 +103,8 @@ class BrgemmWeights(Brgemm):
             problem = MatrixProblem(
                 isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
                 columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
-                epilogue=from_post_ops(attr, splats), operands=operands,
+                epilogue=from_post_ops(attr, [(splat, "f32") for splat in splats]),
+                operands=operands,
                 chunks=pixels.chunks(length), most_vectors=VECTORS, continues=first > 0,
             )  # fmt: skip
             return tile_steps(_joined(problem) if joins else problem, plan.blocking)

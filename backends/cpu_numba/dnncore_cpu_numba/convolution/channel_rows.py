@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, Convolution, MemoryDesc
 from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, Triple
 from dnncore_cpu_numba.convolution.image import as_5d
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.quantization import Terms
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 
-def read_bias(plan: ProgramPlan, g: Geometry) -> Tensor | None:
-    """Bias, if there is one, as (1, G, channels, 1)."""
-    if (bias := plan.tensors.get("bias")) is None:
-        return None
-    return plan.read(bias, "a").seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
+def read_terms(plan: ProgramPlan, op: Convolution, attr: Attributes, g: Geometry) -> Terms:
+    """Bias, if there is one, as (1, G, channels, 1), and post-ops."""
+
+    def as_dst(_: str, bias: Tensor) -> Tensor:
+        return plan.read(bias, "a").seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
+
+    return Terms.of(plan, op, attr, as_dst, _read_operands(plan, attr, g))
 
 
 def read_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
@@ -31,7 +34,7 @@ def write_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry, attr: Attribu
     return _as_matrices(tensor, g.groups)
 
 
-def read_operands(plan: ProgramPlan, attr: Attributes, g: Geometry) -> list[Tensor]:
+def _read_operands(plan: ProgramPlan, attr: Attributes, g: Geometry) -> list[Tensor]:
     """The post-ops' operands as (N, G, channels, pixels of dst), any of which may be 1."""
     operands = map(as_5d, plan.operands(attr))
     return [_as_matrices(_with_pixels(plan, operand, g.dst), g.groups) for operand in operands]

@@ -70,16 +70,15 @@ class GemmForward(_Gemm):
         g = Geometry.of(op)
         image = _read_image(plan, g)
         weights = _read_weights(plan, g)
-        bias = channel_rows.read_bias(plan, g)
-        operands = channel_rows.read_operands(plan, attr, g)
+        terms = channel_rows.read_terms(plan, op, attr, g)
         dst = channel_rows.write_matrices(plan, plan.tensors["dst"], g, attr)
 
         def part(plan: ProgramPlan, first: int, count: int) -> None:
             columns = plan.scratch(blocked_columns(_columns(g, count), BEST.lanes))
             _add_columns(plan, image, columns, g, first)
             MatrixProduct(
-                isa=BEST, a=weights, b=columns, c=dst.images(first, count), bias=bias,
-                attr=attr, operands=[o.images(first, count) for o in operands],
+                isa=BEST, a=weights, b=columns, c=dst.images(first, count),
+                terms=terms.changed(lambda tensor: tensor.images(first, count)),
             ).append_to(plan)  # fmt: skip
 
         plan.repeat(_stretches(g), part)

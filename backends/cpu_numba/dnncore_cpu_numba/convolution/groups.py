@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image
-from dnncore_cpu_numba.elementwise.epilogue import Correction
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
-from dnncore_cpu_numba.gemm.corrections import FLIPPED, ones, scalar, sums_of_b
-from dnncore_cpu_numba.gemm.cover import Rows, Windows
+from dnncore_cpu_numba.gemm.corrections import Term, corrected
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
-from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
-from dnncore_cpu_numba.runtime.program import Param
+from dnncore_cpu_numba.gemm.problem import MatrixProblem
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 
@@ -22,16 +19,17 @@ class GroupReader:
     """Reads an image with channels last and whole groups of them.
 
     depth: the channels per group of the convolution, with those added that fill the last group.
-    zero_point: the address of that of the image, or None. g: the convolution of the image that
+    zero_point: that of the image, or None. g: the convolution of the image that
     `image` returns; it has a border where taps beyond the edge would need corrections of their own.
     """
 
     def __init__(
         self, plan: ProgramPlan, arithmetic: Arithmetic, g: Geometry,
-        zero_point: Param | None = None,
+        zero_point: Term | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.arithmetic, self.g, self.zero_point = plan, arithmetic, g, zero_point
         self.depth = arithmetic.group * arithmetic.groups(g.depth)
+        self._added = self.depth - g.depth
         self._is_flipped = False
 
     def image(self, tensor: Tensor) -> Image:
@@ -61,20 +59,9 @@ class GroupReader:
         copy = self.plan.flipped if self._is_flipped else self.plan.read
         return copy(tensor, wanted, starts)
 
-    def corrections(self, problem: MatrixProblem) -> tuple[list[Correction], list[Matrix]]:
-        """The stages that correct the sums of a problem, and their operands."""
-        factors = [] if self.zero_point is None else [scalar(self.zero_point)]
-        if self._is_flipped:
-            factors.append(scalar(FLIPPED))
-        if not factors:
-            return [], []
-        (chunk,) = problem.chunks
-        batch = [(0, b) for _, b in chunk.batch]
-        chunks = [Chunk(batch, chunk.k)]
-        cover = problem.cover
-        assert isinstance(cover, Windows)
-        cover = Rows(1) if cover.is_inside else dataclasses.replace(cover, joined=False)
-        problem = dataclasses.replace(problem, chunks=chunks)
-        sums = sums_of_b(self.plan, problem, ones(chunk.k), cover)
-        stages = [Correction((False, True)) for _ in factors]
-        return stages, [matrix for factor in factors for matrix in (sums, factor)]
+    def corrected(self, problem: MatrixProblem, b_zero: Term | None) -> MatrixProblem:
+        """A problem of this image with corrections; b_zero: the zero point of weights."""
+        return corrected(
+            self.plan, problem, self.depth - self._added, flipped=self._is_flipped,
+            a_zero=self.zero_point, b_zero=b_zero,
+        )  # fmt: skip

@@ -48,12 +48,11 @@ class Pointwise(PlannedConvolution):
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        bias = channel_rows.read_bias(plan, g)
         MatrixProduct(
-            isa=self.isa, a=self._read_weights(plan, op, g), in_place=True, bias=bias, attr=attr,
+            isa=self.isa, a=self._read_weights(plan, op, g), in_place=True,
             b=channel_rows.read_matrices(plan, plan.tensors[g.gathered], g),
             c=channel_rows.write_matrices(plan, plan.tensors[op.result_name], g, attr),
-            operands=channel_rows.read_operands(plan, attr, g),
+            terms=channel_rows.read_terms(plan, op, attr, g),
         ).append_to(plan)  # fmt: skip
 
     def _read_weights(self, plan: ProgramPlan, op: Convolution, g: Geometry) -> Tensor:

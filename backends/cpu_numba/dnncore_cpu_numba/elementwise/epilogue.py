@@ -30,12 +30,13 @@ from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
 @dataclass(frozen=True)
 class Correction:
-    """x = x - operand, or x - operand * second operand, of s32; it precedes all other stages.
+    """x = x - the product of operands, of sums of integers; it precedes all other stages.
 
-    splats: as in `Operand`.
+    splats, types: as in `Operand`; of integers.
     """
 
     splats: tuple[bool, ...] = (False,)
+    types: tuple[str, ...] = ("s32",)
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,15 @@ class Operand:
     """x = x op operand; `prelu` is one more algorithm.
 
     splats: for each tensor that it reads, whether it has one value for all lanes of a vector.
-    `select` reads a condition after its operand.
+    types: the type of each; () if all are f32. `select` reads a condition after its operand.
+
+    Two algorithms are those of scales: `scale` multiplies by the product of operands, `descale` by
+    the reciprocal of one.
     """
 
     algorithm: str
     splats: tuple[bool, ...] = (False,)
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,18 +88,31 @@ Stage = Correction | Operand | Sum | Eltwise | Call
 Epilogue = tuple[Stage, ...]
 
 
-def from_post_ops(attr: Attributes, splats: Sequence[bool], *, fused: bool = True) -> Epilogue:
-    """The epilogue of a chain; splats: of each operand of its steps, before them that of bias.
+def from_post_ops(
+    attr: Attributes,
+    operands: Sequence[tuple[bool, str]],
+    *,
+    before: Sequence[tuple[str, int]] = (),
+    after: Sequence[tuple[str, int]] = (),
+    fused: bool = True,
+) -> Epilogue:
+    """The epilogue of a chain.
 
-    fused: as in `Sum`.
+    operands: (splat, type) of those of all stages, in order. before, after: (algorithm, number of
+    operands) of stages around the chain. fused: as in `Sum`.
     """
-    bias = splats[: len(splats) - len(attr.operands())]
-    operands = iter(splats[len(bias) :])
-    stages = (_stage(post_op, operands, fused) for post_op in attr.post_ops)
-    return (*(Operand("add", (splat,)) for splat in bias), *stages)
+    rest = iter(operands)
+
+    def stage(algorithm: str, count: int) -> Operand:
+        splats, types = zip(*(next(rest) for _ in range(count)), strict=True)
+        return Operand(algorithm, splats, () if {*types} == {"f32"} else types)
+
+    first = [stage(*own) for own in before]
+    steps = [_stage(post_op, stage, fused=fused) for post_op in attr.post_ops]
+    return (*first, *steps, *(stage(*own) for own in after))
 
 
-def _stage(post_op: PostOp, splats: Iterator[bool], fused: bool) -> Stage:
+def _stage(post_op: PostOp, operand: Callable[[str, int], Operand], *, fused: bool) -> Stage:
     match post_op.kind:
         case "sum":
             return Sum(post_op.scale, fused=fused)
@@ -103,9 +121,9 @@ def _stage(post_op: PostOp, splats: Iterator[bool], fused: bool) -> Stage:
         case "eltwise":
             return Call(post_ops.eltwise(post_op.algorithm, post_op.alpha, post_op.beta))
         case "binary":
-            return Operand(post_op.algorithm, tuple(next(splats) for _ in post_op.operands))
+            return operand(post_op.algorithm, len(post_op.operands))
         case "prelu":
-            return Operand("prelu", (next(splats),))
+            return operand("prelu", 1)
         case kind:
             raise post_ops.UnknownAlgorithm(f"has no post-op {kind!r}")
 
@@ -164,6 +182,13 @@ class View:
             return vir.repeat(self.builder, scalar, vector)
         return vir.load(self.builder, pointer, vector, mask)
 
+    def load_integer(self, m: int, n: int, *, splat: bool) -> Value:
+        """A vector of integers as s32."""
+        x, wide = self.stored(m, n, splat=splat), ir.VectorType(I32, self.vector.count)
+        if x.type == wide:
+            return x
+        return (self.builder.zext if self.data_type == "u8" else self.builder.sext)(x, wide)
+
     def store(self, x: Value, m: int, n: int, edge: str) -> None:
         """Store a vector of float32; edge: as in `Microkernel`."""
         pointer, mask = self.place(m, n)
@@ -197,15 +222,15 @@ def apply(
     calls = iter(operands[_operand_rows(chain) :])
     corrections = [stage for stage in chain if isinstance(stage, Correction)]
     for correction in corrections:
-        own = [(replace(next(views), data_type="s32"), splat) for splat in correction.splats]
+        own = _typed(views, correction.splats, correction.types)
         for i, (m, n) in enumerate(places):
-            values = [view.stored(m, n, splat=splat) for view, splat in own]
+            values = [view.load_integer(m, n, splat=splat) for view, splat in own]
             tile[i] = builder.sub(tile[i], functools.reduce(builder.mul, values))
     tile = [as_f32(builder, x, "s32" if x.type.element == I32 else "f32", c.isa) for x in tile]
     for stage in chain[len(corrections) :]:
         match stage:
             case Operand(algorithm):
-                own = [(next(views), splat) for splat in stage.splats]
+                own = _typed(views, stage.splats, stage.types or ("f32",) * len(stage.splats))
                 for i, (m, n) in enumerate(places):
                     values = [view.load(m, n, splat=splat) for view, splat in own]
                     tile[i] = _BINARY[algorithm](builder, tile[i], *values)
@@ -222,6 +247,14 @@ def apply(
             case Call():
                 tile = _called(builder, tile, next(calls).pointer)
     return tile
+
+
+def _typed(
+    views: Iterator[View], splats: Sequence[bool], types: Sequence[str]
+) -> list[tuple[View, bool]]:
+    """The next operands, and whether each has one value for all lanes."""
+    pairs = zip(splats, types, strict=True)
+    return [(replace(next(views), data_type=own), splat) for splat, own in pairs]
 
 
 def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
@@ -326,6 +359,8 @@ _BINARY: dict[str, Callable[..., Value]] = {
     "ne": _compared("!="),
     "select": _select,
     "prelu": _prelu,
+    "scale": lambda builder, x, *scales: builder.fmul(x, functools.reduce(builder.fmul, scales)),
+    "descale": lambda builder, x, y: builder.fmul(x, builder.fdiv(vir.constant(x.type, 1.0), y)),
 }
 
 INLINE: dict[str, Callable[..., Value]] = {

@@ -1,66 +1,143 @@
 """Corrections of integer sums: what zero points and shifted factors add to them.
 
-    sum of (a - z) * b = sum of a * b - z * sum of b
+    sum of (a - y) * (b - z) = sum of a * b - y * sum of b - z * sum of a + y * z * number of terms
 
-A sum of b over k is a product with ones, which the same microkernel computes. Sums wrap around, so
-results are exact for any z.
+Sums of a and b over k are products with ones, which the same microkernel computes. All wrap around,
+so results are exact for any zero points.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.gemm.cover import Cover, Windows
+from dnncore_cpu_numba.elementwise.epilogue import Correction
+from dnncore_cpu_numba.gemm.cover import Cover, Rows, Windows
 from dnncore_cpu_numba.gemm.microkernel import SUMS
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
-from dnncore_cpu_numba.gemm.problem import Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.tiles import tile_steps
-from dnncore_cpu_numba.runtime.program import Param, Table
-
-FLIPPED = Table(np.array([128], np.int32))
-"""How much larger u8 are than the s8 that were copied to them."""
+from dnncore_cpu_numba.runtime.program import Table
 
 
-def scalar(address: Param) -> Matrix:
-    """One value for all rows and columns."""
-    return Matrix(address)
+@dataclass(frozen=True)
+class Term:
+    """A factor of a correction. splat: whether it has one value for all columns."""
+
+    matrix: Matrix
+    splat: bool = True
+    data_type: str = "s32"
+
+    @classmethod
+    def constant(cls, value: int) -> Term:
+        """One value for all rows and columns."""
+        return cls(Matrix(Table(np.array([value], np.int32))))
 
 
-def ones(groups: int) -> Matrix:
-    """An A of ones, whatever the row: groups of them along k."""
-    return Matrix(Table(np.ones(4 * groups, np.uint8)), planes=(0, 0))
+def corrected(
+    plan: ProgramPlan, problem: MatrixProblem, depth: int, *, flipped: bool,
+    a_zero: Term | None, b_zero: Term | None,
+) -> MatrixProblem:  # fmt: skip
+    """A problem of one chunk with corrections in its epilogue; appends the sums that they read.
 
-
-def sums_of_b(plan: ProgramPlan, problem: MatrixProblem, a: Matrix, cover: Cover) -> Matrix:
-    """Append the products of ones with B; they have the rows of a cover.
-
-    problem: that in which B is a factor; its outer dims with an own B are those of the sums. a: of
-    ones.
+    depth: the elements of k of an element of the batch; groups may have more. flipped: A is larger
+    by 128 than the factor. a_zero, b_zero: zero points.
     """
-    outer = [
-        size if step else 1
-        for size, step in zip(problem.outer, _filled(problem.b.outer, problem.outer), strict=True)
+    shifts = [] if a_zero is None else [a_zero]
+    shifts += [Term.constant(128)] if flipped else []
+    sums = _Sums(plan, problem, depth)
+    products = []
+    if shifts:
+        of_b = sums.of_b()
+        products += [(of_b, shift) for shift in shifts]
+    if b_zero is not None:
+        products.append((b_zero, sums.of_a()))
+        if shifts:
+            terms = b_zero, sums.of_ones(), Term.constant(-1)
+            products += [(*terms, shift) for shift in shifts]
+    stages = [
+        Correction(tuple(t.splat for t in own), tuple(t.data_type for t in own)) for own in products
     ]
-    columns, rows = problem.columns, cover.count
-    room = plan.scratch(MemoryDesc((*outer, rows, columns), "s32"))
-    *batch, row, _ = (4 * stride for stride in room.desc.strides)
-    steps = tuple(step if size > 1 else 0 for size, step in zip(outer, batch, strict=True))
-    planes: tuple[int, ...] = ()
-    if isinstance(cover, Windows):
-        _, height, width = cover.pixels
-        planes = height * width * row, width * row
-    c = Matrix(room.address, steps, row if rows > 1 else 0, 4 * problem.isa.lanes, planes)
-    sums = dataclasses.replace(
-        problem, outer=tuple(outer), a=a, c=c, cover=cover, edge="masked", epilogue=(),
-        operands=(), result=SUMS, row_bytes=0,
-    )  # fmt: skip
-    plan.add_steps(lambda: tile_steps(sums, plan.blocking))
-    return c
+    matrices = [term.matrix for own in products for term in own]
+    return dataclasses.replace(
+        problem, epilogue=(*stages, *problem.epilogue), operands=[*matrices, *problem.operands]
+    )
 
 
-def _filled(steps: Sequence[int], outer: Sequence[int]) -> list[int]:
-    return [*steps, *[0] * (len(outer) - len(steps))]
+@dataclass(frozen=True)
+class _Sums:
+    """The sums that corrections of a problem need."""
+
+    plan: ProgramPlan
+    problem: MatrixProblem
+    depth: int
+
+    def of_b(self) -> Term:
+        """Those of B, for each column; where windows leave the image, for each pixel, too."""
+        return self._product(self._ones_of_a(), self.problem.b, self._windows(), splat=False)
+
+    def of_a(self) -> Term:
+        """Those of A, for each row."""
+        cover = self.problem.cover
+        if isinstance(cover, Windows):
+            cover = dataclasses.replace(cover, joined=False)
+        return self._product(self.problem.a, self._ones_of_b(), cover, splat=True)
+
+    def of_ones(self) -> Term:
+        """The numbers of terms."""
+        return self._product(self._ones_of_a(), self._ones_of_b(), self._windows(), splat=True)
+
+    def _windows(self) -> Cover:
+        """One row, or all pixels where windows differ."""
+        cover = self.problem.cover
+        if isinstance(cover, Windows) and not cover.is_inside:
+            return dataclasses.replace(cover, joined=False)
+        return Rows(1)
+
+    def _ones_of_a(self) -> Matrix:
+        (chunk,) = self.problem.chunks
+        return Matrix(Table(np.ones(4 * max(1, chunk.k), np.uint8)), planes=(0, 0))
+
+    def _ones_of_b(self) -> Matrix:
+        """Panels of ones; those for channels that only fill a group are zero."""
+        (chunk,) = self.problem.chunks
+        values = np.zeros((max(1, chunk.k), self.problem.isa.lanes, 4), np.int8)
+        elements = np.arange(values.shape[0] * 4).reshape(-1, 1, 4)
+        values[:] = elements < self.depth
+        return Matrix(Table(values))
+
+    def _product(self, a: Matrix, b: Matrix, cover: Cover, *, splat: bool) -> Term:
+        """Append a product whose factors may be ones. splat: B has one column."""
+        problem = self.problem
+        (chunk,) = problem.chunks
+        is_a, is_b = a is problem.a, b is problem.b
+        batch = [(x * is_a, y * is_b) for x, y in chunk.batch]
+        steps = zip(_filled(a, problem), _filled(b, problem), problem.outer, strict=True)
+        outer = [size if any(own) else 1 for *own, size in steps]
+        columns = problem.columns if is_b else 1
+        room = self.plan.scratch(MemoryDesc((*outer, cover.count, columns), "s32"))
+        *strides, row, _ = (4 * stride for stride in room.desc.strides)
+        strides = [step if size > 1 else 0 for size, step in zip(outer, strides, strict=True)]
+        planes: tuple[int, ...] = ()
+        if isinstance(cover, Windows):
+            _, height, width = cover.pixels
+            planes = height * width * row, width * row
+        c = Matrix(
+            room.address, tuple(strides), row if cover.count > 1 else 0,
+            4 * problem.isa.lanes if is_b else 0, planes,
+        )  # fmt: skip
+        sums = dataclasses.replace(
+            problem, outer=tuple(outer), columns=columns, a=a, b=b, c=c, cover=cover,
+            chunks=[Chunk(batch, chunk.k)], edge="masked", epilogue=(), operands=(), result=SUMS,
+            row_bytes=0, most_vectors=0,
+        )  # fmt: skip
+        self.plan.add_steps(lambda: tile_steps(sums, self.plan.blocking))
+        return Term(c, splat)
+
+
+def _filled(matrix: Matrix, problem: MatrixProblem) -> Sequence[int]:
+    return [*matrix.outer, *[0] * (len(problem.outer) - len(matrix.outer))]

@@ -39,6 +39,7 @@ from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 ALIGNMENT = 128  # bytes
+INTEGERS = frozenset({"s8", "u8", "s32"})
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
 NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
 LAUNCH = 3e-6  # seconds from step to step, measured
@@ -292,9 +293,9 @@ class PlannedImplementation(Implementation[OpT]):
         if obstacle := self.isa.obstacle:
             return Refused("device", obstacle)
         arithmetic = self.arithmetic(op)
-        integers = {"s8", "u8", "s32"} & {desc.data_type for _, desc in op.tensors()[:2]}
-        if integers and not arithmetic.is_integer:
-            return Refused("type", f"has no exact products of {' and '.join(sorted(integers))}")
+        factors = [desc.data_type for _, desc in op.tensors()[:2]]
+        if INTEGERS.intersection(factors) and not arithmetic.is_integer:
+            return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.copies.interleave_task import interleave_step
-from dnncore_cpu_numba.elementwise.epilogue import Correction, from_post_ops
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
-from dnncore_cpu_numba.gemm.corrections import FLIPPED, ones, scalar, sums_of_b
+from dnncore_cpu_numba.gemm.corrections import Term, corrected
 from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem, steps
+from dnncore_cpu_numba.gemm.quantization import Terms
 from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -42,7 +41,8 @@ COPY_COST = 64  # multiply-adds in the time of copying one element, measured
 class MatrixProduct:
     """A matrix product; `append_to(plan)` appends its steps.
 
-    operands: those of the post-ops, in order. bias is added before.
+    terms: bias, scales and post-ops; without them, products alone.
+    a_zero, b_zero: zero points of A, and of B, whose dims are 1 along k.
     in_place: a plain B is read where it lies, however large and far apart its rows.
     arithmetic: the types of A and B.
     """
@@ -51,9 +51,9 @@ class MatrixProduct:
     a: Tensor
     b: Tensor
     c: Tensor
-    bias: Tensor | None = None
-    attr: Attributes = field(default_factory=Attributes)
-    operands: Sequence[Tensor] = ()
+    terms: Terms = field(default_factory=Terms)
+    a_zero: Tensor | None = None
+    b_zero: Tensor | None = None
     in_place: bool = False
     arithmetic: Arithmetic = F32_PRODUCTS
 
@@ -82,9 +82,10 @@ class MatrixProduct:
         """The transposed product, whose A is the transpose of B."""
         return dataclasses.replace(
             self, a=transposed(self.b), b=transposed(self.a), c=transposed(self.c),
-            bias=self.bias and transposed(self.bias),
-            operands=[transposed(operand) for operand in self.operands], in_place=False,
+            terms=self.terms.changed(transposed), in_place=False,
             arithmetic=Arithmetic(self.arithmetic.b, self.arithmetic.a),
+            a_zero=self.b_zero and transposed(self.b_zero),
+            b_zero=self.a_zero and transposed(self.a_zero),
         )  # fmt: skip
 
     def _append_to(self, plan: ProgramPlan) -> None:
@@ -92,13 +93,14 @@ class MatrixProduct:
         depth = self.arithmetic.groups(self.a.desc.dims[-1])
         a, a_k = self._read_a(plan)
         b, b_k = self._read_b(plan, rows)
-        operands = [operand for operand in (self.bias, *self.operands) if operand is not None]
+        operands = self.terms.tensors
         matrices = [self._read_operand(plan, operand) for operand in operands]
         splats = [operand.desc.dims[-1] == 1 for operand in operands]
+        types = [operand.desc.data_type for operand in operands]
         b_step = b_k or 4 * self.isa.lanes
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
-        is_whole = self.attr.reads_dst or self._is_whole(depth)
+        is_whole = self.terms.attr.reads_dst or self._is_whole(depth)
         chunks = 1 if is_whole else min(MOST_CHUNKS, max(1, -(-depth // longest)))
         length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
         target = self._write_c(plan, chunks)
@@ -108,7 +110,7 @@ class MatrixProduct:
         problem = MatrixProblem(
             isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
             a_k=a_k, b_k=b_k, edge=edge, operands=matrices,
-            epilogue=from_post_ops(self.attr, splats, fused=not self.arithmetic.is_integer),
+            epilogue=self.terms.epilogue(splats, types, fused=not self.arithmetic.is_integer),
             most_vectors=SHARED_VECTORS if shared else 0, arithmetic=self.arithmetic,
             result=target.desc.data_type,
             chunks=[
@@ -125,14 +127,19 @@ class MatrixProduct:
         return self.arithmetic.is_integer and self.a.desc.data_type != self.arithmetic.a
 
     def _corrected(self, plan: ProgramPlan, problem: MatrixProblem) -> MatrixProblem:
-        """The problem with what its sums lack in its epilogue."""
-        if not self._is_flipped():
+        """The problem with what sums of integers lack in its epilogue."""
+        if not self.arithmetic.is_integer:
             return problem
-        sums = sums_of_b(plan, problem, ones(problem.chunks[0].k), Rows(1))
-        return dataclasses.replace(
-            problem, epilogue=(Correction((False, True)), *problem.epilogue),
-            operands=[sums, scalar(FLIPPED), *problem.operands],
+        return corrected(
+            plan, problem, self.a.desc.dims[-1], flipped=self._is_flipped(),
+            a_zero=self._zero_point(plan, self.a_zero), b_zero=self._zero_point(plan, self.b_zero),
         )  # fmt: skip
+
+    def _zero_point(self, plan: ProgramPlan, tensor: Tensor | None) -> Term | None:
+        if tensor is None:
+            return None
+        splat = tensor.desc.dims[-1] == 1
+        return Term(self._read_operand(plan, tensor), splat, tensor.desc.data_type)
 
     def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:
         """A, and the bytes from group to group of k in it."""
@@ -168,7 +175,7 @@ class MatrixProduct:
         wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
         if chunks > 1 and self.c.desc.data_type != "f32":
             wanted = _row_major(self.c.desc).with_data_type("f32")
-        return plan.write(self.c, wanted, old=self.attr.reads_dst)
+        return plan.write(self.c, wanted, old=self.terms.attr.reads_dst)
 
     def _copies_a(self) -> bool:
         """Whether A is copied. If tiles share B, only contiguous rows need no copy."""
@@ -194,7 +201,7 @@ class MatrixProduct:
         nbytes = 4 * self.a.desc.dims[-1] * columns
         once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
         several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
-        return several and once and nbytes > SECOND_LEVEL and not self.attr.reads_dst
+        return several and once and nbytes > SECOND_LEVEL and not self.terms.attr.reads_dst
 
     def _read_b(self, plan: ProgramPlan, rows: int) -> tuple[Matrix, int]:
         """B, and the bytes from k to k in it, 0 for panels."""

@@ -56,7 +56,7 @@ def arguments(
 ) -> dict[str, Tensor]:
     """The tensors of an operation, and its post-ops' operands, by name in binding order."""
     named = [(argument.name, desc) for argument, desc in op.tensors(workspace)]
-    named += attr.operands() if attr else []
+    named += [(argument.name, desc) for argument, desc in attr.arguments(op)] if attr else []
     return {name: Tensor(Arg(place), desc) for place, (name, desc) in enumerate(named)}
 
 

@@ -113,7 +113,7 @@ class DepthwiseData(Depthwise):
         width, (read, written) = view.width, view.orders
         src = self.read_image(plan, plan.tensors[view.g.gathered], width, order=read)
         weights = self._read_weights(plan, op)
-        epilogue, operands = self._epilogue(plan, attr, width, written)
+        epilogue, operands = self._epilogue(plan, op, attr, width, written)
         dst, edge = self._write_image(plan, plan.tensors[op.result_name], width, attr, written)
         loop = _Loop(
             view, view.image(src), view.filter(weights), view.matrix(dst),

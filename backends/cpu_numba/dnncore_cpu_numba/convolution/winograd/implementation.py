@@ -105,7 +105,7 @@ class Winograd(Brgemm):
         g = Geometry.of(op)
         src = self._read(plan, plan.tensors[g.gathered], g.depth)
         weights = self._transformed(plan, op)
-        chain, operands = self._epilogue(plan, attr, g.columns)
+        chain, operands = self._epilogue(plan, op, attr, g.columns)
         dst, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)
         loop = WinogradLoop.of(self.isa, g.as_forward(), plan.num_threads)
         room = plan.scratch(MemoryDesc((loop.shares * loop.share_bytes // 4,))).address
