@@ -240,7 +240,7 @@ class BrgemmData(Brgemm):
 def _zero_point(plan: ProgramPlan, name: str) -> Term | None:
     """The zero point of a tensor, which has one value; None if it has none."""
     tensor = plan.tensors.get(f"{name}_zero_points")
-    return tensor and Term(Matrix(tensor.address), data_type=tensor.desc.data_type)
+    return None if tensor is None else Term(Matrix(tensor.address), True, tensor.desc.data_type)
 
 
 def _as_dst(op: Convolution, name: str, tensor: Tensor) -> Tensor:

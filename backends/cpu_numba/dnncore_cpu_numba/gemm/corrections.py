@@ -50,7 +50,7 @@ def corrected(
     shifts = [] if a_zero is None else [a_zero]
     shifts += [Term.constant(128)] if flipped else []
     sums = _Sums(plan, problem, depth)
-    products = []
+    products: list[tuple[Term, ...]] = []
     if shifts:
         of_b = sums.of_b()
         products += [(of_b, shift) for shift in shifts]

@@ -263,7 +263,7 @@ class PlannedImplementation(Implementation[OpT]):
     HAS_KNOBS: whether its plans use `Blocking`.
     """
 
-    data_types = FLOATS
+    data_types: Collection[str] = FLOATS
     NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
     HAS_KNOBS: ClassVar[bool] = True
 
@@ -294,7 +294,8 @@ class PlannedImplementation(Implementation[OpT]):
             return Refused("device", obstacle)
         arithmetic = self.arithmetic(op)
         factors = [desc.data_type for _, desc in op.tensors()[:2]]
-        if INTEGERS.intersection(factors) and not arithmetic.is_integer:
+        exact = arithmetic.is_integer or self.has_exact_sums(op)
+        if INTEGERS.intersection(factors) and not exact:
             return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
@@ -306,6 +307,10 @@ class PlannedImplementation(Implementation[OpT]):
     def arithmetic(self, op: OpT) -> Arithmetic:
         """The products that this implementation computes the operation with."""
         return F32_PRODUCTS
+
+    def has_exact_sums(self, op: OpT) -> bool:
+        """Whether products of integers, computed in f32, are exact."""
+        return False
 
     def kept(self, op: OpT) -> tuple[str, ...]:
         """The names of arguments that are read or written in their own types."""

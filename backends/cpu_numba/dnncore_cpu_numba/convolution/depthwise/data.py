@@ -23,6 +23,7 @@ import numpy as np
 
 from dnncore.backend import Attributes, Convolution, Refused
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel
 from dnncore_cpu_numba.convolution.depthwise.task import depthwise_loop
@@ -30,8 +31,9 @@ from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, DepthwiseVie
 from dnncore_cpu_numba.convolution.geometry import Geometry, dot
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows
-from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.plan import INTEGERS, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Matrix
+from dnncore_cpu_numba.gemm.quantization import WORDS, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 
@@ -44,6 +46,8 @@ PLACES = 9  # of the input that a tile sees through a row of taps
 VECTORS = 8  # of channels of a work item
 PIXELS_OF_GROUPS = 14  # of a tile with several channels of a group: its code is longer
 AHEAD_BYTES = 4 << 20  # of an input that no second-level cache holds
+LARGEST_PRODUCT = 255 * 128  # of 8-bit integers
+EXACT = 1 << 24  # integers up to here are float32
 ROW_ENTRIES = 16  # of tables, in units of `table_entries`
 
 
@@ -105,7 +109,27 @@ class Depthwise(Brgemm):
 
 
 class DepthwiseData(Depthwise):
-    """Forward and backward by data: each pixel of the output gathers from the input."""
+    """Forward and backward by data: each pixel of the output gathers from the input.
+
+    Short sums of integers are computed in f32, where they are exact.
+    """
+
+    data_types = (*FLOATS, *INTEGERS)
+    attributes = WORDS
+
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
+        """Refuse zero points of factors, with which sums in f32 may be inexact."""
+        if refusal := super().refused(op, attr):
+            return refusal
+        names = [name for name in attr.zero_points if name != op.result_name]
+        if names:
+            return Refused("attribute", f"no zero points of {', '.join(names)}")
+        return refuse_varying(op, attr)
+
+    def has_exact_sums(self, op: Convolution) -> bool:
+        """Whether all partial sums of 8-bit integers are integers that f32 holds."""
+        _, _, ic, *kernel = op.grouped_weights
+        return ic * math.prod(kernel) * LARGEST_PRODUCT <= EXACT
 
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
@@ -113,7 +137,8 @@ class DepthwiseData(Depthwise):
         width, (read, written) = view.width, view.orders
         src = self.read_image(plan, plan.tensors[view.g.gathered], width, order=read)
         weights = self._read_weights(plan, op)
-        epilogue, operands = self._epilogue(plan, op, attr, width, written)
+        fused = op.data_type not in INTEGERS
+        epilogue, operands = self._epilogue(plan, op, attr, width, written, fused=fused)
         dst, edge = self._write_image(plan, plan.tensors[op.result_name], width, attr, written)
         loop = _Loop(
             view, view.image(src), view.filter(weights), view.matrix(dst),

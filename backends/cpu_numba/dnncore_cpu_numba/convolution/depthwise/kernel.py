@@ -199,4 +199,5 @@ class _Emitter(Emitter):
 
     def _view(self, place: Value, pixel: Value) -> View:
         pointer = vir.address(self.builder, place)
-        return View(self.builder, self.vector, pointer, pixel, I64(0), 0, self.mask)
+        isa = self.kernel.isa
+        return View(self.builder, self.vector, pointer, pixel, I64(0), 0, self.mask, isa=isa)
