@@ -185,7 +185,8 @@ def test_a_set_that_the_processor_lacks_is_refused(lacking, monkeypatch):
     host = dict.fromkeys(AVX512_CORE.x86, True) | {lacking: False}
     monkeypatch.setattr(isa, "host_features", lambda: host)
     for one in (replace(one) for one in ISAS):  # copies, which have not been asked before
-        obstacle = f"the processor lacks {lacking}" if lacking in one.x86 else ""
+        lacks = f"{one.name} needs {lacking}, which the processor lacks"
+        obstacle = lacks if lacking in one.x86 else ""
         assert one.obstacle == obstacle
 
 

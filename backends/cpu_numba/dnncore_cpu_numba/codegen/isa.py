@@ -55,7 +55,8 @@ class Isa:
         if self.any_processor:
             return ""
         missing = sorted(name for name in self.x86 if not host_features().get(name))
-        return f"the processor lacks {', '.join(missing)}" if missing else ""
+        lacks = f"{self.name} needs {', '.join(missing)}, which the processor lacks"
+        return lacks if missing else ""
 
     @functools.cached_property
     def features(self) -> str:
