@@ -11,8 +11,10 @@ read once, when this backend is first used.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -43,6 +45,11 @@ class Isa:
     products: frozenset[str] = frozenset()
 
     @property
+    def has_tiles(self) -> bool:
+        """Whether products are computed in tile registers."""
+        return "amx-tile" in self.x86
+
+    @property
     def most_vectors(self) -> int:
         """The number of vectors in the widest tile."""
         return max(self.rows)
@@ -55,8 +62,11 @@ class Isa:
         if self.any_processor:
             return ""
         missing = sorted(name for name in self.x86 if not host_features().get(name))
-        lacks = f"{self.name} needs {', '.join(missing)}, which the processor lacks"
-        return lacks if missing else ""
+        if missing:
+            return f"{self.name} needs {', '.join(missing)}, which the processor lacks"
+        if self.has_tiles and not _tiles_are_permitted():
+            return f"the system does not permit {self.name}"
+        return ""
 
     @functools.cached_property
     def features(self) -> str:
@@ -71,6 +81,16 @@ class Isa:
         """Whether its code has instructions for f16; LLVM calls a library where x86 has none."""
         return "-f16c" not in self.features.split(",")
 
+
+@functools.cache
+def _tiles_are_permitted() -> bool:
+    """Ask Linux for the tile registers, which a process may use only after it has asked."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return bool(ctypes.CDLL(None).syscall(*REQUEST_TILES) == 0)
+
+
+REQUEST_TILES = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 
 _X86_64 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
 _SSE41 = _X86_64 | {"cx16", "sahf", "sse3", "ssse3", "sse4.1"}
@@ -94,7 +114,10 @@ _AMX = _BF16 | {"amx-tile", "amx-int8", "amx-bf16", "avxvnni"}
 
 _OF_BF16, _OF_INTEGERS = frozenset({"bf16"}), frozenset({"u8"})
 
-AVX512_CORE_AMX = replace(AVX512_CORE, name="avx512_core_amx", x86=_AMX)
+AVX512_CORE_AMX = replace(
+    AVX512_CORE, name="avx512_core_amx", rows={1: 32, 2: 32}, x86=_AMX,
+    products=_OF_BF16 | _OF_INTEGERS | {"s8"},
+)  # fmt: skip
 AVX512_CORE_BF16 = replace(AVX512_CORE, name="avx512_core_bf16", x86=_BF16, products=_OF_BF16)
 AVX512_CORE_VNNI = replace(AVX512_CORE, name="avx512_core_vnni", x86=_VNNI, products=_OF_INTEGERS)
 AVX2_VNNI = replace(AVX2, name="avx2_vnni", x86=_AVX2 | {"avxvnni"}, products=_OF_INTEGERS)

@@ -19,15 +19,17 @@ class GroupReader:
     """Reads an image with channels last and whole groups of them.
 
     depth: the channels per group of the convolution, with those added that fill the last group.
-    zero_point: that of the image, or None. g: the convolution of the image that
-    `image` returns; it has a border where taps beyond the edge would need corrections of their own.
+    zero_point: that of the image, or None. inside: taps beyond the edge are to be avoided. g: the
+    convolution of the image that `image` returns; it has a border where it is to be avoided, or
+    would need corrections of its own.
     """
 
     def __init__(
         self, plan: ProgramPlan, arithmetic: Arithmetic, g: Geometry,
-        zero_point: Term | None = None,
+        zero_point: Term | None = None, *, inside: bool = False,
     ) -> None:  # fmt: skip
         self.plan, self.arithmetic, self.g, self.zero_point = plan, arithmetic, g, zero_point
+        self.inside = inside
         self.depth = arithmetic.group * arithmetic.groups(g.depth)
         self._added = self.depth - g.depth
         self._is_flipped = False
@@ -35,13 +37,14 @@ class GroupReader:
     def image(self, tensor: Tensor) -> Image:
         """The 5-D tensor as such an image, or its copy."""
         self._is_flipped = tensor.desc.data_type != self.arithmetic.a
+        needs_border = (self._is_flipped or self.inside) and not self.g.is_inside
         image = Image.of(tensor)
         whole = image is not None and image.is_channels_last and self.depth == self.g.depth
-        if image is not None and whole and not self._is_flipped:
+        if image is not None and whole and not (self._is_flipped or needs_border):
             return image
         n, _, *spatial = tensor.desc.dims
         left: Sequence[int] = (0, 0, 0)
-        if self._is_flipped and self.zero_point is None and not self.g.is_inside:
+        if needs_border and self.zero_point is None:
             left, spatial = self.g.padding, list(self.g.span)
             self.g = dataclasses.replace(self.g, src=self.g.span, padding=(0, 0, 0))
         groups = self.g.groups

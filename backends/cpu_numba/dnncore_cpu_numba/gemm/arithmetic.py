@@ -21,6 +21,7 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.type_conversion import I16
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant
 
+TILE_SPEED = 4  # of tile registers, over vectors with the same groups
 INTEGERS = ("s8", "u8")  # of one byte
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd",
           4: "llvm.x86.sse2.pmadd.wd"}  # fmt: skip
@@ -40,7 +41,7 @@ class Arithmetic:
         Of s8, those of u8 that are larger by 128, if the set has such instructions.
         """
         own = cls(a.data_type, b.data_type)
-        if own.is_integer:
+        if own.is_integer and not own.is_native(isa):
             native = cls("u8", own.b)
             return native if native.is_native(isa) else own
         return own if own.is_native(isa) else cls()
@@ -62,12 +63,12 @@ class Arithmetic:
     def is_native(self, isa: Isa) -> bool:
         """Whether an instruction of the set multiplies and adds whole groups."""
         if self.is_integer:
-            return (self.a, self.b) == ("u8", "s8") and "u8" in isa.products
+            return self.a in isa.products and (self.b == "s8" or isa.has_tiles)
         return self.a == "f32" or (self.b == self.a and self.a in isa.products)
 
     def speed(self, isa: Isa) -> int:
         """The products of a multiply-add's time, over those of f32."""
-        return self.group if self.is_native(isa) else 1
+        return self.group * (TILE_SPEED if isa.has_tiles else 1) if self.is_native(isa) else 1
 
     def sums(self, lanes: int) -> ir.VectorType:
         """A vector of sums."""

@@ -40,6 +40,7 @@ from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
+from dnncore_cpu_numba.gemm.tile_kernel import TileBody
 
 ELEMENT = Record("element of a batch", ("a b", "bytes", "a_offset and b_offset"))
 SEGMENT = Record(
@@ -119,7 +120,8 @@ class Microkernel(NativeKernel):
         return f"{name}_{digest(rest, 16)}" if any(rest) else name
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
-        _Emitter(self, builder, args).emit()
+        emitter = _TileEmitter if self.isa.has_tiles else _Emitter
+        emitter(self, builder, args).emit()
 
 
 class Emitter:
@@ -295,3 +297,29 @@ class _Emitter(Emitter):
         places = [vir.multiple(self.builder, b, block, n) for n in range(len(masks))]
         pairs = zip(places, masks, strict=True)
         return [vir.load(self.builder, place, groups, mask) for place, mask in pairs]
+
+
+class _TileEmitter(_Emitter):
+    """Writes the body of a microkernel whose sums are in tile registers."""
+
+    def emit(self) -> None:
+        """Emit the body."""
+        kernel, builder, args = self.kernel, self.builder, self.args
+        self.body = TileBody(kernel, builder, args, self._row)
+        self.body.begin()
+        vir.loop(builder, args["blocks"], [args["a"], args["b"]], self._block)
+        is_raw = kernel.result == SUMS
+        own = "s32" if is_raw else kernel.result
+        c = self._view(args["c"], args["c_row"], args["c_block"], own)
+        self.body.finish(c, self._operands(), lambda tile: self._store(c, tile), is_raw=is_raw)
+
+    def _element(
+        self, rows: Sequence[int], k: Value, block: Sequence[Value],
+        _index: Value, state: Sequence[Value],
+    ) -> list[Value]:  # fmt: skip
+        """One element of the batch; the state is its place in the table."""
+        builder, (entry,) = self.builder, state
+        places = zip(block, ELEMENT.fields, strict=True)
+        starts = [builder.add(x, self._load(entry, ELEMENT, name)) for x, name in places]
+        self.body.element(rows, k, *(vir.address(builder, start) for start in starts))
+        return [builder.add(entry, I64(ELEMENT.nbytes))]

@@ -145,6 +145,8 @@ def _most_rows(problem: MatrixProblem, vectors: int) -> int:
     Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
     """
     rows = problem.isa.rows[vectors]
+    if problem.isa.has_tiles:
+        return rows
     if problem.along == "k" and problem.a.row:
         rows = min(rows, 8 * 4096 // math.gcd(4096, problem.a.row))
         if vectors > 1 and isinstance(problem.cover, Rows):
