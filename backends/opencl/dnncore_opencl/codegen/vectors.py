@@ -135,13 +135,18 @@ def half_functions(
     """Return the texts of the functions that convert f16 and bf16, if any of these types is one."""
     if not set(HALVES) & set(data_types):
         return ()
-    text = template("halves_nvidia" if _converts(engine) else "halves")
+    text = template(half_template(engine))
     return tuple(with_lanes(text, lanes) for lanes in sorted(set(widths)))
 
 
-def scalar_functions() -> str:
-    """Return the text of `halves.cl` for one element at a time; a source may hold it twice."""
-    return f"#ifndef HALVES\n#define HALVES\n{with_lanes(template('halves'), 1)}\n#endif\n"
+def half_template(engine: Any) -> str:
+    """Return the template that converts f16 and bf16 on a device."""
+    return "halves_nvidia" if _converts(engine) else "halves"
+
+
+def scalar_functions(name: str = "halves") -> str:
+    """Return the text of a template of halves for one element; only a source's first one counts."""
+    return f"#ifndef HALVES\n#define HALVES\n{with_lanes(template(name), 1)}\n#endif\n"
 
 
 def result_defines(data_type: str) -> dict[str, str]:

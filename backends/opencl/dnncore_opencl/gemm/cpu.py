@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dnncore.backend import Knob, KnobValue, Refused
+from dnncore_opencl.codegen.vectors import HALVES
+from dnncore_opencl.gemm.elements import Elements
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -15,6 +17,7 @@ from dnncore_opencl.runtime.launch import padded, template
 
 MAX_ROWS = 256  # x 32 columns of sums: 32 KB beside the panel's 16, in the second-level cache
 PANEL_DEPTH = 128  # x 32 columns: the panel fills a third of a 48 KB first-level cache
+ELEMENTS = Elements(is_aligned=False)
 COMPILED_BY_CLANG = ("Portable Computing Language", "Intel(R) OpenCL")
 TILE_ROWS = {16: (8, 12, 4, 1), 8: (4, 6, 2, 1), 4: (4, 6, 2, 1)}  # in registers, by vector
 
@@ -29,6 +32,7 @@ class CpuFamily(Strided):
 
     name: ClassVar[str] = "simd"
     columns_last: ClassVar[bool] = True
+    data_types: ClassVar[tuple[str, ...]] = ("f32", *HALVES)
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
 
     units: int
@@ -74,5 +78,11 @@ class CpuFamily(Strided):
             "EACH_ROW(DO)": " ".join(f"DO({row})" for row in range(tile)),
         }
         groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
-        snippets = (template("fetch"),)
-        return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets)
+        types = {"A": gemm.a.data_type, "B": gemm.b.data_type, "C": gemm.c.data_type}
+        for name, data_type in types.items():
+            defines |= ELEMENTS.defines(name, data_type, 1)
+            defines |= ELEMENTS.defines(f"{name}_VECTOR", data_type, self.vector)
+            defines |= {f"{name}_CONVERTS": 1} if data_type in HALVES else {}
+        widths = [(data_type, lanes) for data_type in types.values() for lanes in (1, self.vector)]
+        snippets, conversions = (template("fetch"),), ELEMENTS.snippets(widths)
+        return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets, conversions)

@@ -3,7 +3,8 @@
 // It multiplies rows of a with the panel, TILE_ROWS at once, EACH_ROW in registers.
 //
 // VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps
-// compilers from unrolling loops.
+// compilers from unrolling loops. Operands of half types become floats on the way to panels.
+// `gemm/elements.py` names the functions that read and write elements of each type.
 
 #ifdef IS_ROLLED
 #define LOOP _Pragma("unroll 1")
@@ -72,6 +73,9 @@ void gemm_cpu($parameters) {
 
     floats sums[MAX_ROWS * 2], panel[DEPTH * 2];  // two vectors a row
     int k_at[DEPTH];
+#ifdef A_CONVERTS
+    float a_panel[TILE_ROWS * DEPTH];
+#endif
     LOOP for (int i = 0; i < rows * 2; i++) sums[i] = 0;
 
     const int first_k = z.w * part, end_k = min(k_size, first_k + part);
@@ -85,7 +89,13 @@ void gemm_cpu($parameters) {
             const int4 shift = w_k * d;
 #endif
             LOOP for (int v = 0; v < 2; v++) {
+#ifdef B_CONVERTS
+                B_TYPE target[VECTOR];
+#define GATHERED panel[2 * i + v] = B_VECTOR_VALUE(LOAD(0, target));
+#else
                 float *target = (float *)(panel + 2 * i + v);
+#define GATHERED
+#endif
                 const int *from = n_at + v * VECTOR;
                 const int start = from[0] + at;
                 const int is_vector = runs[v] && start >= 0 && start <= b_end - VECTOR;
@@ -97,22 +107,24 @@ void gemm_cpu($parameters) {
                     const ints inside = (AS_UINTS(y) < (uints)(w_size.y))
                         & (AS_UINTS(z) < (uints)(w_size.z)) & (AS_UINTS(w) < (uints)(w_size.w));
                     if (is_vector) {
-                        const floats x = LOAD(0, b + start);
+                        const floats x = B_VECTOR_VALUE(B_VECTOR_READ(b + start));
                         panel[2 * i + v] = inside ? x : (floats)(0);
                     } else {
                         int here[VECTOR];
                         STORE(inside, 0, here);
                         LOOP for (int j = 0; j < VECTOR; j++)
-                            target[j] = here[j] ? b[from[j] + at] : 0.0f;
+                            target[j] = here[j] ? b[from[j] + at] : 0;
+                        GATHERED
                     }
                     continue;
                 }
 #endif
                 if (is_vector)
-                    panel[2 * i + v] = LOAD(0, b + start);
+                    panel[2 * i + v] = B_VECTOR_VALUE(B_VECTOR_READ(b + start));
                 else {
-                    __global const float *here = b + at;
+                    __global const B_TYPE *here = b + at;
                     UNROLL for (int j = 0; j < VECTOR; j++) target[j] = here[from[j]];
+                    GATHERED
                 }
             }
         }
@@ -135,6 +147,22 @@ void gemm_cpu($parameters) {
     }
             const int row = first_m + i;
             EACH_ROW(DECLARE)
+#ifdef A_CONVERTS
+            LOOP for (int r = 0; r < TILE_ROWS; r++) {
+                __global const A_TYPE *from = a + min(row + r, last_m) * a_m;
+                LOOP for (int j = 0; j < depth; j += VECTOR) {
+                    A_TYPE bits[VECTOR];
+                    if (j + VECTOR <= depth && is_run(k_at + j))
+                        STORE(A_VECTOR_READ(from + k_at[j]), 0, bits);
+                    else
+                        LOOP for (int e = 0; e < VECTOR; e++)
+                            bits[e] = from[k_at[min(j + e, depth - 1)]];
+                    STORE(A_VECTOR_VALUE(LOAD(0, bits)), 0, a_panel + r * DEPTH + j);
+                }
+            }
+#define ELEMENT(r) a_panel[(r) * DEPTH + j]
+            MULTIPLY
+#else
             if (row + TILE_ROWS <= m) {
                 // A pointer for every four rows: one for each would not leave registers for sums.
                 const long step = a_m;
@@ -146,6 +174,7 @@ void gemm_cpu($parameters) {
 #define ELEMENT(r) a[at + min(row + (r), last_m) * a_m]
                 MULTIPLY
             }
+#endif
             EACH_ROW(ADD)
         }
     }
@@ -158,10 +187,10 @@ void gemm_cpu($parameters) {
     const int columns = min(COLUMNS, n_size - first_n);
     LOOP for (int row = first_m; row <= last_m; row++) {
         float *sum = (float *)(sums + 2 * (row - first_m));
-        __global float *target = c + row * c_m;
+        __global C_TYPE *target = c + row * c_m;
         LOOP for (int j = 0; j < columns; j++) {
 #ifdef POST_READS_DST
-            const float old = target[c_at[j]];
+            const float old = C_VALUE(C_READ(target + c_at[j]));
 #else
             const float old = 0;
 #endif
@@ -170,9 +199,10 @@ void gemm_cpu($parameters) {
         }
         LOOP for (int v = 0; v < columns; v += VECTOR) {
             if (c_runs[v / VECTOR]) {
-                STORE(sums[2 * (row - first_m) + v / VECTOR], 0, target + c_at[v]);
+                C_VECTOR_WRITE(target + c_at[v], sums[2 * (row - first_m) + v / VECTOR]);
             } else {
-                LOOP for (int j = v; j < min(columns, v + VECTOR); j++) target[c_at[j]] = sum[j];
+                LOOP for (int j = v; j < min(columns, v + VECTOR); j++)
+                    C_WRITE(target + c_at[j], sum[j]);
             }
         }
     }

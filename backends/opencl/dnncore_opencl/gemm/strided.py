@@ -9,6 +9,7 @@ from typing import Protocol
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.gemm.arguments import WINDOW, batch_argument, gemm_epilogue, window_arguments
+from dnncore_opencl.gemm.elements import typed
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import part_lengths, part_size, plan
@@ -50,6 +51,7 @@ class Cover:
     groups: along n, for each product of the batch, and along m. items: work-items of a group.
     rows: of c per group, if the kernel needs it. least_part: the fewest values of k that are worth
     a group; parts are multiples of it. snippets: code that the kernel needs.
+    conversions: the functions that convert half types.
     """
 
     kernel: str
@@ -59,6 +61,7 @@ class Cover:
     least_part: int
     rows: int = 0
     snippets: tuple[str, ...] = ()
+    conversions: tuple[str, ...] = ()
 
 
 class Strided(Family, Protocol):
@@ -81,11 +84,13 @@ class Strided(Family, Protocol):
 def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
     """Launch a product; the sums of each part of k follow those of the one before."""
     steps, (a, b, c) = gemm_epilogue(gemm), (gemm.a, gemm.b, gemm.c)
-    schema, defines, window = SCHEMA, cover.defines, {}
+    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type)
+    defines, window = cover.defines, {}
     if gemm.window:
         schema, defines = schema | WINDOW, {**defines, "WINDOW": 1}
         window = window_arguments(gemm.window)
-    snippets = (steps.code, template("digits"), template("gemm"), *cover.snippets)
+    snippets = (*cover.conversions, steps.code, template("digits"), template("gemm"))
+    snippets = (*snippets, *cover.snippets)
     source = Source(cover.kernel, schema | steps.schema, defines, snippets)
     size = (cover.groups[0] * parts * cover.items, cover.groups[1])
     arguments = {

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
+from dnncore_opencl.codegen.vectors import HALVES, half_template
 from dnncore_opencl.devices.pocl import miscompiles_barriers
+from dnncore_opencl.gemm.elements import Elements
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import MANY_ITEMS, part_lengths, part_size, plan
@@ -34,6 +36,7 @@ KNOBS = (
     tile_knob("item_columns", (4, 8), "columns of the result of a work-item"),
     PARTS,
 )
+ELEMENTS = Elements()
 QUICKLY_COMPILED = (TiledTile(64, 64, depth=16, item_rows=4, item_columns=4),)
 
 
@@ -41,22 +44,26 @@ QUICKLY_COMPILED = (TiledTile(64, 64, depth=16, item_rows=4, item_columns=4),)
 class Tiled(Family):
     """The GPU family, on `units` multiprocessors.
 
-    tiles: those it may choose from. parts: into which k is cut; 0 for a rule.
+    tiles: those it may choose from. parts: into which k is cut; 0 for a rule. elements: accesses to
+    tensors.
     """
 
     name: ClassVar[str] = "tiled"
     channels_last: ClassVar[bool] = True
+    data_types: ClassVar[tuple[str, ...]] = ("f32", *HALVES)
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.01, "gpu": 0.6, "accelerator": 0.6}
 
     units: int
     tiles: tuple[TiledTile, ...] = TILES
     parts: int = 0
+    elements: Elements = ELEMENTS
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Self:
         """The family for an engine's device."""
         units = engine.native.device.max_compute_units
-        return cls(units, QUICKLY_COMPILED if engine.is_cpu else TILES)
+        tiles = QUICKLY_COMPILED if engine.is_cpu else TILES
+        return cls(units, tiles, elements=Elements(half_template(engine)))
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:
@@ -85,7 +92,7 @@ class Tiled(Family):
         c_part = part_size(gemm) if parts > 1 else 0
 
         def product(made: Gemm) -> Launch:
-            return launch(TiledProduct.of(made), tile, part, c_part)
+            return launch(TiledProduct.of(made), tile, part, c_part, self.elements)
 
         return plan(gemm, parts, start, self.units * MANY_ITEMS, product)
 

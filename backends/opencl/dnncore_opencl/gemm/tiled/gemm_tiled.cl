@@ -13,7 +13,8 @@
 // Other defines: *_WIDTH elements are one load of a or b, 4 or 1. *_ALONG_K: these are neighbours
 // along k, not along its rows. C_WIDTH neighbours along a row of c are one store. WINDOW_A or
 // WINDOW_B: the operand that is an image. A coordinate is made of digits of the row and of k. Where
-// one is outside the image, the element is 0.
+// one is outside the image, the element is 0. `gemm/elements.py` names the functions that read and
+// write elements of each type.
 //
 // The kernel does not return early if there is nothing to do, because PoCL 3.0 then drops
 // conditions after barriers. It divides by sizes that are at least 1 instead.
@@ -22,17 +23,15 @@
 #define UNROLL _Pragma("unroll")
 
 #if C_WIDTH == 4
-#define VALUE float4
 #define GET(from) vload4(0, from)
 #define PUT(value, to) vstore4(value, 0, to)
 #else
-#define VALUE float
 #define GET(from) (*(from))
 #define PUT(value, to) *(to) = value
 #endif
 
 #ifdef POST_READS_DST
-#define READ_OLD(at) PUT(*(__global VALUE *)(at), old);
+#define READ_OLD(at) PUT(C_VALUE(C_READ(at)), old);
 #else
 #define READ_OLD(at)
 #endif
@@ -48,7 +47,7 @@
             result[e] = post_ops((sums)[e], old[e], z.x, z.y, z.z, r.x, r.y, r.z, r.w, d.x, d.y,  \
                                  d.z, d.w POST_ARGS);                                             \
         }                                                                                         \
-        *(__global VALUE *)(at) = GET(result);                                                    \
+        C_WRITE(at, GET(result));                                                                 \
     }
 
 #define ACROSS (TILE_COLUMNS / ITEM_COLUMNS)  // work-items side by side
@@ -75,8 +74,6 @@
 #define JOINED(a, b) a##b
 #define VALUE_1 float
 #define VALUE_4 float4
-#define READ_1(at) (*(at))
-#define READ_4(at) (*(__global const float4 *)(at))
 
 // Into a tile's line; a vector along k goes to four lines.
 #define STORE_1(target, edge, along_k, value) *(target) = value;
@@ -210,8 +207,8 @@ void gemm_tiled($parameters) {
 #endif
     }
 
-    JOIN(VALUE_, A_WIDTH) a_next[LOADS(TILE_ROWS, A_WIDTH)];
-    JOIN(VALUE_, B_WIDTH) b_next[LOADS(TILE_COLUMNS, B_WIDTH)];
+    A_ELEMENTS a_next[LOADS(TILE_ROWS, A_WIDTH)];
+    B_ELEMENTS b_next[LOADS(TILE_COLUMNS, B_WIDTH)];
 
 // The step's elements of both operands to registers, 0 outside.
 #define FETCH_SIDE(side, SIDE, edge, step)                                                       \
@@ -221,7 +218,7 @@ void gemm_tiled($parameters) {
                            SIDE##_IS_INSIDE(i, k_at, step);                                      \
         const int at = side##_row_at[i] + AT_K(side, step, k_at);                                \
         side##_next[i] = 0;                                                                      \
-        if (exists) side##_next[i] = JOIN(READ_, SIDE##_WIDTH)(side + at);                       \
+        if (exists) side##_next[i] = SIDE##_READ(side + at);                                     \
     }
 #define FETCH(step)                                                                              \
     {                                                                                            \
@@ -229,12 +226,13 @@ void gemm_tiled($parameters) {
         FETCH_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
-// What was fetched, to local memory.
+// What was fetched, to local memory, as floats.
 #define STORE_SIDE(side, SIDE, edge, step)                                                       \
     UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
         __local float *target = (__local float *)side##_tile[(step) & 1] +                       \
                                 SIDE(i, K_OF) * LINE(edge) + SIDE(i, ROW_OF);                    \
-        JOIN(STORE_, SIDE##_WIDTH)(target, edge, SIDE##_ALONG_K, side##_next[i])                 \
+        const JOIN(VALUE_, SIDE##_WIDTH) value = SIDE##_VALUE(side##_next[i]);                   \
+        JOIN(STORE_, SIDE##_WIDTH)(target, edge, SIDE##_ALONG_K, value)                          \
     }
 #define STORE(step)                                                                              \
     {                                                                                            \
@@ -274,7 +272,7 @@ void gemm_tiled($parameters) {
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 
-    __global float *target = c + c_batch.w + DOT3(c_batch, z) + (size_t)z.w * c_part;
+    __global C_TYPE *target = c + c_batch.w + DOT3(c_batch, z) + (size_t)z.w * c_part;
     UNROLL for (int i = 0; i < ITEM_ROWS; i++) {
         const int in_rows = (i / 4 * DOWN + y) * 4 + i % 4, row = first_row + in_rows;
         if (row >= row_count) continue;
@@ -283,7 +281,7 @@ void gemm_tiled($parameters) {
             const int in_columns = (j / 4 * ACROSS + x) * 4 + j % 4;
             const int column = first_column + in_columns;
             if (column >= column_count) continue;
-            __global float *at = target + c_at_row[in_rows] + c_at_column[in_columns];
+            __global C_TYPE *at = target + c_at_row[in_rows] + c_at_column[in_columns];
             FINISH(sums[i] + j)
         }
     }

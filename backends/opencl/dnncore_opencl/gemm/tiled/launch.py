@@ -9,6 +9,7 @@ from typing import Any
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.arguments import batch_argument
+from dnncore_opencl.gemm.elements import Elements, typed
 from dnncore_opencl.gemm.tiled.view import TiledProduct, TiledWindow
 from dnncore_opencl.gemm.tuned import require
 from dnncore_opencl.runtime.launch import Launch, Source, template
@@ -115,11 +116,18 @@ class TiledTile:
         return math.prod(product.batch) * down * across
 
 
-def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -> Launch:
+def launch(
+    product: TiledProduct, tile: TiledTile, part: int, c_part: int, elements: Elements
+) -> Launch:
     """Launch a product. The sums of each part of k are `c_part` elements after the one before."""
     steps = _steps(product)
     a, b, c = product.a, product.b, product.c
-    defines = {
+    types = {
+        "A": (a.data_type, a.width),
+        "B": (b.data_type, b.width),
+        "C": (c.data_type, product.c_width),
+    }
+    defines: dict[str, str | int | float] = {
         **tile.defines,
         "A_WIDTH": a.width,
         "A_ALONG_K": int(a.along_k),
@@ -127,7 +135,9 @@ def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -
         "B_ALONG_K": int(b.along_k),
         "C_WIDTH": product.c_width,
     }
-    schema, window = SCHEMA, {}
+    for name, (data_type, lanes) in types.items():
+        defines |= elements.defines(name, data_type, lanes)
+    schema, window = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type), {}
     if product.window:
         schema, window = schema | WINDOW, _window_arguments(product, product.window)
         defines["WINDOW_A" if product.window_is_a else "WINDOW_B"] = 1
@@ -159,7 +169,7 @@ def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -
     parts = math.ceil(max(product.depth, 1) / part)
     groups = tile.groups(product) * parts
     work = groups * tile.rows * tile.columns * min(part, product.depth)
-    snippets = (steps.code, template("digits"))
+    snippets = (*elements.snippets(types.values()), steps.code, template("digits"))
     source = Source("gemm_tiled", schema | steps.schema, defines, snippets)
     return Launch(source, arguments, (groups * tile.items,), (tile.items,), work)
 

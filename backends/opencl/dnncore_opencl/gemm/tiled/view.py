@@ -64,6 +64,7 @@ class Side(NamedTuple):
     k: tuple[int, ...]
     along_k: bool
     width: int
+    data_type: str
 
 
 class TiledWindow(NamedTuple):
@@ -87,6 +88,7 @@ class Target(NamedTuple):
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    data_type: str
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,11 @@ class TiledProduct:
 
         def target(matrix: Matrix) -> Target:
             by_m, by_n = (matrix.strides.m,), n.order(matrix.strides.n)
-            sides = (by_n, by_m) if by_pixels else (by_m, by_n)
+            own_rows, own_columns = (by_n, by_m) if by_pixels else (by_m, by_n)
             batch = extended(matrix.strides.batch, len(gemm.batch))
-            return Target(matrix.index, matrix.offset, batch, *sides)
+            return Target(
+                matrix.index, matrix.offset, batch, own_rows, own_columns, matrix.data_type
+            )
 
         return cls(
             batch=gemm.batch,
@@ -173,8 +177,9 @@ def _side(
     k_width = _width(k, by_k, matrix.offset, outer + rows.steps(by_row))
     nearer = _nearest(k.steps(by_k)) < _nearest(rows.steps(by_row))
     along_k = nearer if row_width == k_width else k_width > row_width
+    width = max(row_width, k_width)
     return Side(
-        matrix.index, matrix.offset, by_batch, by_row, by_k, along_k, max(row_width, k_width)
+        matrix.index, matrix.offset, by_batch, by_row, by_k, along_k, width, matrix.data_type
     )
 
 

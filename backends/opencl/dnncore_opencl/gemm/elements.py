@@ -1,0 +1,89 @@
+"""The elements of a product's operands in a kernel's text: how they are read, converted, written.
+
+Kernels compute in f32. They name the functions by the operand: `A_READ(at)` gives elements as they
+lie in memory, `A_VALUE(bits)` makes floats of them, `C_WRITE(at, value)` rounds and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dnncore_opencl.codegen.vectors import (
+    HALVES,
+    SMALL,
+    TYPES,
+    bits,
+    scalar_functions,
+    value,
+    vector,
+    with_lanes,
+)
+from dnncore_opencl.runtime.launch import template
+from dnncore_opencl.runtime.schema import Buffer, Schema
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Accesses on a kind of device.
+
+    halves: the template that converts half types. is_aligned: whether vectors begin at multiples
+    of their size. Then they are moved as words, which compilers do not divide.
+    """
+
+    halves: str = "halves"
+    is_aligned: bool = True
+
+    def defines(self, name: str, data_type: str, lanes: int) -> dict[str, str]:
+        """Return the functions of an operand, for `lanes` elements at once; C is written, too."""
+        kind = vector(TYPES[data_type], lanes)
+        written = self._write(data_type, lanes, "at", bits(data_type, lanes, "value"))
+        return {
+            f"{name}_TYPE": TYPES[data_type],
+            f"{name}_ELEMENTS": kind,
+            f"{name}_READ(at)": self._read(data_type, lanes, "at"),
+            f"{name}_VALUE(bits)": value(data_type, lanes, "(bits)"),
+            **({f"{name}_WRITE(at, value)": written} if name.startswith("C") else {}),
+        }
+
+    def snippets(self, operands: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+        """Return the functions that convert operands, given by data type and lanes."""
+        widths = sorted({lanes for data_type, lanes in operands if data_type in HALVES})
+        if not widths:
+            return ()
+        wide = (with_lanes(template(self.halves), lanes) for lanes in widths if lanes > 1)
+        return (scalar_functions(self.halves), *wide)
+
+    def _read(self, data_type: str, lanes: int, at: str) -> str:
+        kind = TYPES[data_type]
+        if lanes == 1:
+            return f"(*({at}))"
+        if not self.is_aligned:
+            return f"vload{lanes}(0, {at})"
+        if data_type in HALVES and self.halves != "halves":
+            return f"load_{vector(kind, lanes)}({at})"
+        word = _word(kind, lanes)
+        return f"as_{vector(kind, lanes)}(*(__global const {word} *)({at}))"
+
+    def _write(self, data_type: str, lanes: int, at: str, written: str) -> str:
+        kind = TYPES[data_type]
+        if lanes == 1:
+            return f"*({at}) = {written}"
+        if not self.is_aligned:
+            return f"vstore{lanes}({written}, 0, {at})"
+        word = _word(kind, lanes)
+        return f"*(__global {word} *)({at}) = as_{word}({written})"
+
+
+def _word(kind: str, lanes: int) -> str:
+    """The type as which an aligned vector is moved."""
+    return vector("uint", SMALL[kind] * lanes // 4) if kind in SMALL else vector(kind, lanes)
+
+
+def typed(schema: Schema, **data_types: str) -> Schema:
+    """Return a schema with other types of buffers, by their names."""
+    types = dict(schema.types)
+    for name, data_type in data_types.items():
+        const = "const " if types[name].text.startswith("const ") else ""
+        types[name] = Buffer(const + TYPES[data_type])
+    return Schema(**types)
