@@ -451,8 +451,8 @@ def test_each_gpu_of_nvidia_has_its_instructions():
     for gpu, converts in ((none, False), (old, False), (ampere, True), (hopper, True)):
         own = "halves_nvidia" if converts else "halves"
         wanted = tuple(vectors.with_lanes(template(own), lanes) for lanes in (1, 4))
-        assert vectors.half_functions(gpu, ["f32", "f16"], [4, 1, 4]) == wanted
-        assert vectors.half_functions(gpu, ["f32"], [4]) == ()
+        assert vectors.conversions(gpu, ["f32", "f16"], [4, 1, 4]) == wanted
+        assert vectors.conversions(gpu, ["f32"], [4]) == ()
         loaded = "load_ushort8(at)" if converts else vectors.load(gpu, "ushort", 8, "at")
         assert vectors.read_bits(gpu, "f16", 8, "at") == loaded
         assert vectors.read_bits(gpu, "f16", 1, "at") == "(*(at))"

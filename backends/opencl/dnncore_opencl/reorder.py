@@ -8,7 +8,7 @@ from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_opencl.codegen.vectors import HALVES, TYPES
+from dnncore_opencl.codegen.vectors import COMPUTED, HALVES, TYPES
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradReorder
 from dnncore_opencl.convolution.winograd.gpu import WinogradPlanesReorder
 from dnncore_opencl.copies.transpose import TransposedPass
@@ -24,8 +24,6 @@ TO_FLOAT = {  # exactly, or with a last bit that lets it be rounded again
     "s8": "convert_floatLANES({})",
     "u8": "convert_floatLANES({})",
 }
-CHAIN_SRC = ("f32", *HALVES, "s8", "u8")  # floats hold them, and an f32 chain is as good as any
-CHAIN_DST = ("f32", *HALVES)
 
 
 class Reorder(Elementwise[core.Reorder]):
@@ -36,23 +34,24 @@ class Reorder(Elementwise[core.Reorder]):
     def compute(self, op: core.Reorder, attr: Attributes, work: Pass) -> None:
         """Convert v0; a chain of post-ops works in f32 between two conversions."""
         src, dst = op.src.data_type, op.dst.data_type
-        if dst in HALVES and "_odd_" in TO_FLOAT[src]:
+        if not attr.post_ops and dst in HALVES and "_odd_" in TO_FLOAT[src]:
             work.snippets.append("odd")
         if attr.post_ops:
-            work.start(TO_FLOAT[src].format("v0"))
+            work.start("v0")
             work.post_ops(attr)
         else:
             work.copies_bits = src == dst
+            work.keeps_integers = True
             work.start(_converted(src, dst, "v0"), dst)
 
     def refuse(self, op: core.Reorder, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse post-ops of types that do not fit into f32, and f64 on devices that lack it."""
         src, dst = types = (op.src.data_type, op.dst.data_type)
-        if attr.post_ops and not (src in CHAIN_SRC and dst in CHAIN_DST):
+        if attr.post_ops and not {src, dst} <= set(COMPUTED):
             return Refused(
                 "attribute",
-                f"post-ops are computed in f32, from {', '.join(CHAIN_SRC)}"
-                f" to {', '.join(CHAIN_DST)}; this reorder is {' to '.join(types)}",
+                f"post-ops are computed in f32, with tensors of {', '.join(COMPUTED)}; this reorder"
+                f" is {' to '.join(types)}",
             )
         if "f64" in types and "cl_khr_fp64" not in engine.native.device.extensions:
             return Refused(

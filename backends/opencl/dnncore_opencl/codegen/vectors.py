@@ -23,9 +23,12 @@ TYPES = {
 SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less than a word
 
 HALVES = ("f16", "bf16")
-# One element of a result or an operand, by the functions of `halves.cl`.
-TO_FLOAT = {"f32": "({})", "f16": "f16_to_float({})", "bf16": "bf16_to_float({})"}
-FROM_FLOAT = {"f32": "({})", "f16": "float_to_f16({})", "bf16": "float_to_bf16({})"}
+INTEGERS = ("s32", "s8", "u8")
+CONVERTED = (*HALVES, *INTEGERS)  # by functions; kernels compute in f32
+COMPUTED = ("f32", *CONVERTED)
+# One element of a result or an operand, by these functions.
+TO_FLOAT = {"f32": "({})"} | {name: f"{name}_to_float({{}})" for name in CONVERTED}
+FROM_FLOAT = {"f32": "({})"} | {name: f"float_to_{name}({{}})" for name in CONVERTED}
 BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
 MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
 PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
@@ -54,8 +57,9 @@ def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsiz
 
 
 def smallest_float(descs: Iterable[MemoryDesc]) -> int:
-    """Return the bytes of the smallest floating-point elements; there must be some."""
-    return min(desc.itemsize for desc in descs if desc.data_type in ("f32", *HALVES))
+    """Return the bytes of the smallest floating-point elements; without any, of the smallest."""
+    sizes = [(desc.data_type in INTEGERS, desc.itemsize) for desc in descs]
+    return min(sizes)[1]
 
 
 def vector(kind: str, lanes: int) -> str:
@@ -98,7 +102,7 @@ def _word(kind: str, lanes: int) -> str | None:
 
 def value_type(data_type: str) -> str:
     """Return the type of a tensor's elements in a computation."""
-    return "float" if data_type in HALVES else TYPES[data_type]
+    return "float" if data_type in CONVERTED else TYPES[data_type]
 
 
 def read(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
@@ -116,7 +120,7 @@ def read_bits(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
 
 def value(data_type: str, lanes: int, bits: str) -> str:
     """Return the expression that converts `bits` of memory to values."""
-    return f"{data_type}_to_{vector('float', lanes)}({bits})" if data_type in HALVES else bits
+    return f"{data_type}_to_{vector('float', lanes)}({bits})" if data_type in CONVERTED else bits
 
 
 def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) -> str:
@@ -126,17 +130,15 @@ def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) ->
 
 def bits(data_type: str, lanes: int, values: str) -> str:
     """Return the expression that converts values to bits in memory."""
-    return f"float_to_{vector(data_type, lanes)}({values})" if data_type in HALVES else values
+    return f"float_to_{vector(data_type, lanes)}({values})" if data_type in CONVERTED else values
 
 
-def half_functions(
-    engine: Any, data_types: Iterable[str], widths: Iterable[int]
-) -> tuple[str, ...]:
-    """Return the texts of the functions that convert f16 and bf16, if any of these types is one."""
-    if not set(HALVES) & set(data_types):
-        return ()
-    text = template(half_template(engine))
-    return tuple(with_lanes(text, lanes) for lanes in sorted(set(widths)))
+def conversions(engine: Any, data_types: Iterable[str], widths: Iterable[int]) -> tuple[str, ...]:
+    """Return the texts of the functions that convert these types."""
+    types = set(data_types)
+    names = [half_template(engine)] if types & set(HALVES) else []
+    names += ["integers"] if types & set(INTEGERS) else []
+    return tuple(with_lanes(template(name), n) for name in names for n in sorted(set(widths)))
 
 
 def half_template(engine: Any) -> str:
@@ -144,9 +146,16 @@ def half_template(engine: Any) -> str:
     return "halves_nvidia" if _converts(engine) else "halves"
 
 
-def scalar_functions(name: str = "halves") -> str:
-    """Return the text of a template of halves for one element; only a source's first one counts."""
-    return f"#ifndef HALVES\n#define HALVES\n{with_lanes(template(name), 1)}\n#endif\n"
+def scalar_functions(data_types: Iterable[str], halves: str = "halves") -> str:
+    """Return the text of the functions that convert one element of these types.
+
+    halves: the template of half types. Of several such texts in a source, the first one counts.
+    """
+    types = set(data_types)
+    names = {"HALVES": halves} if types & set(HALVES) else {}
+    names |= {"INTEGERS": "integers"} if types & set(INTEGERS) else {}
+    texts = ((guard, with_lanes(template(name), 1)) for guard, name in names.items())
+    return "".join(f"#ifndef {guard}\n#define {guard}\n{text}\n#endif\n" for guard, text in texts)
 
 
 def result_defines(data_type: str) -> dict[str, str]:

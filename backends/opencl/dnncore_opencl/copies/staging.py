@@ -96,6 +96,7 @@ class Staging(Generic[OpT]):
         src, dst = (copy, own) if back else (own, copy)
         transposed = TransposedPass(engine, [src, dst], 1)
         work = transposed if transposed.is_fit else Pass(engine, [src, dst], 1)
+        work.copies_bits = True
         work.start("v0", dst.data_type)
         buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
         return redirected(work.launch(), dict(enumerate(buffers)))

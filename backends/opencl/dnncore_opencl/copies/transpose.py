@@ -8,7 +8,7 @@ from functools import cached_property
 
 from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest
-from dnncore_opencl.codegen.vectors import HALVES, TYPES, load, most_lanes, vector
+from dnncore_opencl.codegen.vectors import TYPES, load, most_lanes, value, vector
 from dnncore_opencl.elementwise.implementation import Pass
 
 CPU_TILE = 32  # elements each way: 4 KiB of floats, a line of 128 bytes each way
@@ -114,9 +114,7 @@ class TransposedPass(Pass):
         cells = ", ".join(f"tile[AT(r, t + {lane})]" for lane in range(lanes))
         data_type = self.descs[0].data_type
         bits = f"({vector(TYPES[data_type], lanes)})({cells})"
-        if self.copies_bits or data_type not in HALVES:
-            return bits
-        return f"{data_type}_to_{vector('float', lanes)}({bits})"
+        return bits if self.is_raw(data_type) else value(data_type, lanes, bits)
 
 
 def _side(size: int) -> int:

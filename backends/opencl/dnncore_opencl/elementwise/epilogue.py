@@ -19,7 +19,7 @@ from typing import Any
 
 from dnncore.backend import PostOp
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import HALVES, TO_FLOAT, TYPES, scalar_functions, with_lanes
+from dnncore_opencl.codegen.vectors import TO_FLOAT, TYPES, scalar_functions, with_lanes
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.runtime.schema import Arg, Schema
 
@@ -55,9 +55,8 @@ def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int)
         values.append(TO_FLOAT.get(kind, "{}").format(_value(place, operand, parameters)))
     steps = [step.text for step in chain(post_ops, values, "old", parameters.real)]
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
-    halves = scalar_functions() if set(HALVES) & set(kinds) else ""
     code = with_lanes(_code(steps, parameters.schema, rank, reads_dst=reads_dst), 1)
-    return Epilogue(halves + code, parameters.schema, parameters.arguments)
+    return Epilogue(scalar_functions(kinds) + code, parameters.schema, parameters.arguments)
 
 
 def _value(place: int, operand: Operand, parameters: Parameters) -> str:

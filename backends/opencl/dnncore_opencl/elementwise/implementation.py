@@ -16,9 +16,10 @@ from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Op
 from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters
 from dnncore_opencl.codegen.vectors import (
-    HALVES,
+    COMPUTED,
+    INTEGERS,
     TYPES,
-    half_functions,
+    conversions,
     load,
     most_lanes,
     quick_functions,
@@ -54,6 +55,7 @@ class Pass:
         self.quick: dict[str, str] = {}  # functions that need not be exact
         self.options: tuple[str, ...] = ()  # of the compiler
         self.copies_bits = False  # values of all types are then what lies in memory
+        self.keeps_integers = False  # those of integers are
         self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
         tensors = {f"b{place}": desc for place, desc in enumerate(descs)}
         self.parameters = Parameters.of(tensors, {f"b{result}"})
@@ -69,7 +71,11 @@ class Pass:
 
     def value_type(self, data_type: str) -> str:
         """The type of values of a data type."""
-        return TYPES[data_type] if self.copies_bits else value_type(data_type)
+        return TYPES[data_type] if self.is_raw(data_type) else value_type(data_type)
+
+    def is_raw(self, data_type: str) -> bool:
+        """Whether values of a data type are what lies in memory."""
+        return self.copies_bits or (self.keeps_integers and data_type in INTEGERS)
 
     def post_ops(self, attr: Attributes) -> None:
         """Add the chain; the operands of its steps are the last of the tensors."""
@@ -142,8 +148,9 @@ class Pass:
         defines = self.defines() | self.grid.defines(self.parameters) | self.quick
         widths = sorted({1, self.lanes})
         snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
-        types = () if self.copies_bits else (desc.data_type for desc in self.descs)
-        snippets += (*half_functions(self.engine, types, widths), template("fp64"))
+        descs = (desc.data_type for desc in self.descs)
+        types = [data_type for data_type in descs if not self.is_raw(data_type)]
+        snippets += (*conversions(self.engine, types, widths), template("fp64"))
         return self.grid.launch(self.template, self.parameters, defines, snippets, self.options)
 
     # -- the text -----------------------------------------------------------------------------
@@ -200,13 +207,13 @@ class Pass:
         loops = self.nest.loops
         lanes = 1 if not loops or loops[-1].strides[place] == 0 else lanes
         data_type, pointer = self.descs[place].data_type, self.pointers[place]
-        if self.copies_bits:
+        if self.is_raw(data_type):
             return load(self.engine, TYPES[data_type], lanes, pointer)
         return read(self.engine, data_type, lanes, pointer)
 
     def _store(self, lanes: int, value: str) -> str:
         data_type, pointer = self.descs[self.result].data_type, self.pointers[self.result]
-        if self.copies_bits:
+        if self.is_raw(data_type):
             return store(self.engine, TYPES[data_type], lanes, pointer, value) + ";"
         return write(self.engine, data_type, lanes, pointer, value) + ";"
 
@@ -220,7 +227,7 @@ class Elementwise(Implementation[OpT]):
     takes_repeats = True
 
     name = "opencl:pointwise"
-    data_types: tuple[str, ...] = ("f32", *HALVES)
+    data_types: tuple[str, ...] = COMPUTED
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
     pass_type: ClassVar[type[Pass]] = Pass
 

@@ -18,10 +18,13 @@ from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, access, digits
 from dnncore_opencl.codegen.vectors import (
     CPU_LANES,
-    half_functions,
+    TYPES,
+    conversions,
+    load,
     most_lanes,
     read,
     smallest_float,
+    store,
     value_type,
     vector,
     with_lanes,
@@ -33,6 +36,7 @@ from dnncore_opencl.runtime.program import LaunchProgram
 
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
+WORKSPACE = "workspace"
 GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often
 GPU_BLOCKS = 2  # blocks in a column per work-item, likewise
 GPU_RUN = 32  # places along the innermost dim per work-item, where that is not the result's
@@ -65,6 +69,7 @@ class Windows:
         self.axis = axis
         self.lanes = lanes
         self.innermost = innermost
+        self.kind = "float"  # of values; the workspace's are integers
         self.parameters = Parameters.of(self.tensors, self.written, is_restrict=True)
 
     @cached_property
@@ -132,9 +137,9 @@ class Windows:
             "POST_OPS": self._post_ops(),
             **grid.defines(parameters),
         }
-        types = (desc.data_type for desc in self.tensors.values())
-        halves = half_functions(self.engine, types, (1, self.lanes))
-        texts = (*halves, *map(template, ("windows", *snippets)))
+        types = (desc.data_type for name, desc in self.tensors.items() if not self.is_raw(name))
+        functions = conversions(self.engine, types, (1, self.lanes))
+        texts = (*functions, *map(template, ("windows", *snippets)))
         launch = grid.launch(kernel, parameters, defines, texts, options)
         return LaunchProgram(self.engine, [launch])
 
@@ -156,7 +161,7 @@ class Windows:
     def _vectors(self) -> dict[str, str]:
         return {
             "LANES": str(self.lanes),
-            "FLOATS": vector("float", self.lanes),
+            "FLOATS": vector(self.kind, self.lanes),
             "INTS": vector("int", self.lanes),
             "TO_INTS": f"convert_{vector('int', self.lanes)}",
             "TO_FLOATS": f"convert_{vector('float', self.lanes)}",
@@ -172,12 +177,20 @@ class Windows:
             pointer = f"{name} + {upper}_AT({at})"
             repeats = desc.dims[self.axis] == 1 < self.result.dims[self.axis]
             lanes = 1 if repeats else self.lanes
-            defines[f"LOAD_{upper}({at})"] = read(self.engine, data_type, lanes, pointer)
-            kind = value_type(data_type)
-            value = f"convert_{vector(kind, self.lanes)}(value)" if kind != "float" else "value"
-            text = write(self.engine, data_type, self.lanes, pointer, value)
-            defines[f"STORE_{upper}({at}, value)"] = text
+            own, values = TYPES[data_type], f"STORE_{upper}({at}, value)"
+            if self.is_raw(name):
+                defines[f"LOAD_{upper}({at})"] = load(self.engine, own, lanes, pointer)
+                value = f"convert_{vector(own, self.lanes)}(value)"
+                defines[values] = store(self.engine, own, self.lanes, pointer, value)
+            else:
+                defines[f"LOAD_{upper}({at})"] = read(self.engine, data_type, lanes, pointer)
+                defines[values] = write(self.engine, data_type, self.lanes, pointer, "value")
         return defines
+
+    def is_raw(self, name: str) -> bool:
+        """Whether values of a tensor are what lies in memory."""
+        own = TYPES[self.tensors[name].data_type]
+        return own != "float" and (name == WORKSPACE or own == self.kind)
 
     def _access(self, name: str, desc: MemoryDesc) -> dict[str, str]:
         """NAME_AT, which does not depend on coordinates along which the tensor is broadcast."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dnncore_opencl.codegen.vectors import (
+    CONVERTED,
     HALVES,
     SMALL,
     TYPES,
@@ -48,11 +49,17 @@ class Elements:
 
     def snippets(self, operands: Iterable[tuple[str, int]]) -> tuple[str, ...]:
         """Return the functions that convert operands, given by data type and lanes."""
-        widths = sorted({lanes for data_type, lanes in operands if data_type in HALVES})
-        if not widths:
-            return ()
-        wide = (with_lanes(template(self.halves), lanes) for lanes in widths if lanes > 1)
-        return (scalar_functions(self.halves), *wide)
+        pairs = tuple(operands)
+        scalar = scalar_functions((data_type for data_type, _ in pairs), self.halves)
+        wide = sorted(
+            {
+                (self.halves if data_type in HALVES else "integers", lanes)
+                for data_type, lanes in pairs
+                if data_type in CONVERTED and lanes > 1
+            }
+        )
+        texts = (with_lanes(template(name), lanes) for name, lanes in wide)
+        return (scalar, *texts) if scalar else ()
 
     def _read(self, data_type: str, lanes: int, at: str) -> str:
         kind = TYPES[data_type]

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from dnncore_opencl.codegen.digits import INT4, UINT4, extended, int4, inverses
 from dnncore_opencl.codegen.grid import power_of_two_within
-from dnncore_opencl.codegen.vectors import HALVES, result_defines, scalar_functions
+from dnncore_opencl.codegen.vectors import result_defines, scalar_functions
 from dnncore_opencl.gemm.arguments import gemm_epilogue
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
@@ -119,8 +119,9 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
         "COORDINATES(lane)": _coordinates(_order(gemm), lanes),
         **result,
     }
-    halves = (scalar_functions(),) if c.data_type in HALVES else ()
-    snippets = (*halves, steps.code, template("digits"))
+    functions = scalar_functions([c.data_type])
+    texts = (functions,) if functions else ()
+    snippets = (*texts, steps.code, template("digits"))
     source = Source("gemm_reduce", SCHEMA | steps.schema, defines, snippets)
     arguments = {
         "partial": Scratch(),

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
-from dnncore_opencl.codegen.vectors import HALVES
+from dnncore_opencl.codegen.vectors import COMPUTED
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_common
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
@@ -20,7 +20,7 @@ class Mean(Implementation[core.PoolingForward]):
     """Forward, as a reduction."""
 
     name = NAME
-    data_types = ("f32", *HALVES)
+    data_types = COMPUTED
 
     def accept(
         self, op: core.PoolingForward, attr: Attributes, engine: Any, hint: Any

@@ -13,6 +13,7 @@ from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import (
+    COMPUTED,
     HALVES,
     bits,
     has_pairs,
@@ -39,14 +40,17 @@ ROWS = 2  # outputs below each other per work-item of a GPU; more took longer
 ROW_REGISTERS, PAIR_REGISTERS = 128, 96
 # The lowest number and minus infinity, two of each in a word.
 LOWEST_PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "0xff80ff80u")}
-LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
+LOWEST = {
+    "f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f",
+    "s32": "INT_MIN", "s8": "SCHAR_MIN", "u8": "0",
+}  # fmt: skip
 
 
 class Pooling(Implementation[core.Pooling]):
     """One kernel, with the workspace in any layout."""
 
     name = "opencl:gather"
-    data_types = ("f32", *HALVES)
+    data_types = COMPUTED
     takes_repeats = True
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
 
@@ -74,6 +78,8 @@ class Pooling(Implementation[core.Pooling]):
             axis,
             lanes,
         )
+        if op.is_max and op.src_role.data_type == "s32" and not attr.post_ops:
+            windows.kind = "int"  # which is exact
         return Accepted(
             op,
             lambda: self.build(op, windows),
@@ -135,7 +141,8 @@ class Forward(Pooling):
                 "pooling_forward", defines, windows.boxes, *snippets, options=options
             )
         most = MOST_WITH_PLACES if "WORKSPACE" in defines else windows.lanes
-        if in_vectors and windows.lanes <= most and _shares_rows(op):
+        in_rows = windows.kind == "float" and windows.lanes <= most
+        if in_vectors and in_rows and _shares_rows(op):
             defines["ROWS"] = str(ROWS)
             boxes = windows.blocks({op.dst_role.ndims - 2: -(-op.dst_role.dims[-2] // ROWS)})
             snippets = ("pooling_window", maxima_template(windows.engine))
@@ -198,6 +205,7 @@ def _window(op: core.Pooling, windows: Windows) -> dict[str, str]:
         op.algorithm.upper(): "",
         "CELLS": parameters.real(math.prod(op.kernel)),
         "LOWEST_NUMBER": LOWEST[op.result.data_type],
+        "LOWEST_CELL": "-INFINITY" if windows.kind == "float" else "INT_MIN",
     }
     if is_small and not windows.engine.is_cpu:
         defines["UNROLL"] = ""

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dnncore.backend import Executable, Pooling
 from dnncore_opencl.codegen.grid import Grid, power_of_two
 from dnncore_opencl.codegen.layout import digits
-from dnncore_opencl.codegen.vectors import half_functions, most_lanes, read, vector, write
+from dnncore_opencl.codegen.vectors import (
+    TYPES,
+    conversions,
+    load,
+    most_lanes,
+    read,
+    vector,
+    write,
+)
 from dnncore_opencl.elementwise.windows import Windows
 from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
@@ -65,9 +73,9 @@ def launch(op: Pooling, windows: Windows, window: Mapping[str, str]) -> Executab
     if op.is_max:
         workspace = tensors["workspace"]
         defines["PLACE_STEP"] = parameters.index(workspace.strides[-1])
-        defines["PLACE_AT(at)"] = read(engine, workspace.data_type, 1, "workspace + (at)")
+        defines["PLACE_AT(at)"] = load(engine, TYPES[workspace.data_type], 1, "workspace + (at)")
     defines |= grid.defines(parameters)
-    halves = half_functions(engine, [op.src_role.data_type], (1, lanes))
+    halves = conversions(engine, [op.src_role.data_type], (1, lanes))
     texts = (*halves, template("pooling_window"))
     return LaunchProgram(engine, [grid.launch("pooling_planes", parameters, defines, texts)])
 

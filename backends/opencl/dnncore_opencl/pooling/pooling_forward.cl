@@ -41,7 +41,7 @@ static inline FLOATS row_cells(
 #define FIRST_PLACE                                                                                \
     (SEES_ANY ? (FIRST_TAP_D(front) * TAPS_H + FIRST_TAP_H(top)) * TAPS_W + FIRST_TAP_W(left) : 0)
 #ifndef PAIRS
-#define LOWEST (SEES_ANY ? -INFINITY : LOWEST_NUMBER)
+#define LOWEST (SEES_ANY ? LOWEST_CELL : LOWEST_NUMBER)
 #define WINS(cell) (!(cell <= x) & (x == x))
 #define CELL                                                                                       \
     const FLOATS cell = LOAD_SRC(n, c, at_d, at_h, at_w);
@@ -160,7 +160,7 @@ __kernel void pooling_forward($parameters)
             place = inside ? place : 0;
             STORE_WORDS(dst + DST_AT(n, c, d, h, w), x);
 #else
-            x = inside ? x : 0.0f;
+            x = inside ? x : (FLOATS)(0);
             STORE_DST(n, c, d, h, w, x);
 #endif
 #ifdef WORKSPACE

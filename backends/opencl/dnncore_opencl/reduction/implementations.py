@@ -19,10 +19,10 @@ from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Re
 from dnncore_opencl.codegen.grid import Boxes, Shares, power_of_two
 from dnncore_opencl.codegen.layout import Digit, Loop, Nest, Parameters, decode, offset_text
 from dnncore_opencl.codegen.vectors import (
+    COMPUTED,
     CPU_LANES,
-    HALVES,
     TYPES,
-    half_functions,
+    conversions,
     most_lanes,
     read,
     smallest_float,
@@ -59,7 +59,7 @@ class Reduction(Implementation[core.Reduction]):
     """All algorithms, with post-ops."""
 
     name = "opencl:staged"
-    data_types = ("f32", *HALVES)
+    data_types = COMPUTED
     takes_repeats = True
 
     def accept(
@@ -272,7 +272,7 @@ class Stages:
             **grid.defines(parameters),
         }
         types = [desc.data_type for desc in (src, dst, *results)]
-        halves = half_functions(self.engine, types, (1, self.side, stage.lanes * self.side))
+        halves = conversions(self.engine, types, (1, self.side, stage.lanes * self.side))
         snippets = (*halves, *stage.shares.snippets(self.engine))
         return grid.launch("reduction", parameters, defines, snippets)
 

@@ -18,9 +18,10 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_opencl.codegen.grid import Shares, power_of_two
 from dnncore_opencl.codegen.layout import Digits, Nest, Parameters, decode, digits, offset_text
 from dnncore_opencl.codegen.vectors import (
+    COMPUTED,
     HALVES,
     TYPES,
-    half_functions,
+    conversions,
     most_lanes,
     quick_functions,
     quick_options,
@@ -124,7 +125,7 @@ class Softmax(Implementation[core.Softmax]):
     """
 
     element_work: float = math.inf
-    data_types = ("f32", *HALVES)
+    data_types = COMPUTED
     takes_repeats = True
 
     def accept(
@@ -178,7 +179,7 @@ class Softmax(Implementation[core.Softmax]):
         kernel = "softmax_forward" if op.result_name == "dst" else "softmax_backward"
         types = (desc.data_type for desc in tensors.descs)
         widths = (1, rows.side_by_side, rows.lanes * rows.side_by_side)
-        halves = half_functions(engine, types, widths)
+        halves = conversions(engine, types, widths)
         snippets = (*halves, *shares.snippets(engine), template("rows"))
         options = quick_options(engine, tensors.descs, attr)
         work = op.result.nelems * self.element_work

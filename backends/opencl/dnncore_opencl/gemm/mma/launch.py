@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, LONG4, UINT4, extended, int4, inverses, long4
-from dnncore_opencl.codegen.vectors import result_defines, scalar_functions
+from dnncore_opencl.codegen.vectors import HALVES, result_defines, scalar_functions
 from dnncore_opencl.devices.nvidia import register_limit
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
@@ -292,7 +292,12 @@ class MmaProduct:
         schema, window = SCHEMA, {}
         if v.window:
             schema, window = schema | WINDOW, window_arguments(v.window)
-        snippets = [scalar_functions(), steps.code, template("digits"), template(self.instructions)]
+        snippets = [
+            scalar_functions(HALVES),
+            steps.code,
+            template("digits"),
+            template(self.instructions),
+        ]
         if self.tile.wide:
             snippets.append(self._wide_code)
         arguments = {
