@@ -33,7 +33,7 @@ ROWS = Record(
     "shape of rows",
     ("columns rows planes", "count"),
     ("src_column dst_column src_row dst_row src_plane dst_plane", "bytes"),
-    ("ahead", "bytes", "from what is copied to what is prefetched, if it is streamed"),
+    ("ahead", "bytes", "from what is copied to what is prefetched, if anything is"),
 )
 TRANSPOSED = Record(
     "shape of a transpose",
@@ -49,6 +49,7 @@ class CopyKernel(NativeKernel):
 
     streamed: whole, aligned vectors are stored past the caches.
     flipped: the highest bit of each byte is inverted: s8 become u8 that are larger by 128.
+    fetches: src is prefetched, if it is whole vectors of rows.
     """
 
     ARGUMENTS = COPY_CALL
@@ -59,6 +60,7 @@ class CopyKernel(NativeKernel):
     target: str
     streamed: bool = False
     flipped: bool = False
+    fetches: bool = False
 
     def convert(self, builder: Builder, value: Value) -> Value:
         """The elements that are stored."""
@@ -75,9 +77,12 @@ class CopyKernel(NativeKernel):
 def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, sizes: Any) -> None:
     elements = STORED[kernel.source], STORED[kernel.target]
     lanes = LINE // vir.bytes_of(elements[1])
-    contiguous = builder.and_(
-        builder.icmp_signed("==", sizes["src_column"], I64(vir.bytes_of(elements[0]))),
-        builder.icmp_signed("==", sizes["dst_column"], I64(vir.bytes_of(elements[1]))),
+    dense, repeated = (
+        builder.and_(
+            builder.icmp_signed("==", sizes["src_column"], I64(src_column)),
+            builder.icmp_signed("==", sizes["dst_column"], I64(vir.bytes_of(elements[1]))),
+        )
+        for src_column in (vir.bytes_of(elements[0]), 0)
     )
 
     def advanced(places: Sequence[Value], index: Value, step: str) -> list[Value]:
@@ -85,33 +90,48 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
         return [builder.add(place, builder.mul(index, sizes[f"{side}_{step}"]))
                 for side, place in zip(("src", "dst"), places, strict=True)]  # fmt: skip
 
-    def move(count: int, source: Value, target: Value) -> None:
-        if kernel.streamed and count > 1:
+    def read(count: int, source: Value) -> Value:
+        if kernel.fetches and count > 1:
             vir.prefetch(builder, vir.address(builder, builder.add(source, sizes["ahead"])))
         vector = ir.VectorType(elements[0], count)
         value = vir.load(builder, vir.address(builder, source), vector, None)
+        return kernel.convert(builder, value)
+
+    def write(value: Value, target: Value) -> None:
         place = vir.address(builder, target)
-        value = kernel.convert(builder, value)
         _store(builder, value, place, None, streamed=kernel.streamed)
 
-    def columns(count: int, places: Sequence[Value]) -> None:
+    def copied(count: int, places: Sequence[Value]) -> None:
+        def move(column: Value) -> None:
+            source, target = advanced(places, column, "column")
+            write(read(count, source), target)
+
+        each(builder, sizes["columns"], count, move)
+
+    def spread(count: int, places: Sequence[Value]) -> None:
+        scalar = builder.extract_element(read(1, places[0]), I32(0))
+        value = vir.repeat(builder, scalar, ir.VectorType(elements[1], count))
         each(builder, sizes["columns"], count,
-             lambda column: move(count, *advanced(places, column, "column")))  # fmt: skip
+             lambda column: write(value, advanced(places, column, "column")[1]))  # fmt: skip
 
-    def rows(count: int, places: Sequence[Value]) -> None:
-        each(builder, sizes["rows"], 1, lambda row: columns(count, advanced(places, row, "row")))
+    def planes(row: Callable[[int, Sequence[Value]], None], count: int) -> None:
+        """Emit loops over planes and rows. row: emits that over columns, `count` at a time."""
 
-    def planes(count: int) -> None:
-        each(builder, sizes["planes"], 1,
-             lambda plane: rows(count, advanced(bases, plane, "plane")))  # fmt: skip
+        def rows(places: Sequence[Value]) -> None:
+            each(builder, sizes["rows"], 1, lambda r: row(count, advanced(places, r, "row")))
+
+        each(builder, sizes["planes"], 1, lambda p: rows(advanced(bases, p, "plane")))
 
     bases = [builder.ptrtoint(side, I64) for side in (src, dst)]
     enough = builder.icmp_signed(">=", sizes["columns"], I64(lanes))
-    with builder.if_else(builder.and_(contiguous, enough)) as (vectors, singles):
+    with builder.if_else(builder.and_(dense, enough)) as (vectors, others):
         with vectors:
-            planes(lanes)
-        with singles:
-            planes(1)
+            planes(copied, lanes)
+        with others, builder.if_else(builder.and_(repeated, enough)) as (repeats, singles):
+            with repeats:
+                planes(spread, lanes)
+            with singles:
+                planes(copied, 1)
 
 
 def _emit_transposed(

@@ -68,7 +68,7 @@ def _step(
     types = src.desc.data_type, dst.desc.data_type
     kernel, streamed = CopyKernel(kind, *types, flipped=flipped), 0
     if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
-        streamed = CopyKernel(kind, *types, streamed=True, flipped=flipped).address
+        streamed = CopyKernel(kind, *types, streamed=True, flipped=flipped, fetches=True).address
     values = walked(outer, {"dst": dst, "src": src}) | {
         "kernel": kernel.address, "streamed": streamed, "shape": SHAPES[kind].pack(shape),
     }  # fmt: skip

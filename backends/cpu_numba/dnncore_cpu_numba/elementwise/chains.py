@@ -22,10 +22,10 @@ from dnncore_cpu_numba.codegen.nest import (
 )
 from dnncore_cpu_numba.codegen.pointers import stack, store_i8
 from dnncore_cpu_numba.codegen.task import Task, task
+from dnncore_cpu_numba.copies.copy_kernel import CopyKernel
 from dnncore_cpu_numba.elementwise.algorithms import STAGE
 from dnncore_cpu_numba.elementwise.post_ops import (
     CHAIN_CALL,
-    READERS,
     ROOM,
     TENSOR,
     TILE_LENGTH,
@@ -40,25 +40,19 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved, walked
 MAX_TENSORS = 128  # of one chain: what a thread has room for
 _WIDTH = TENSOR.size
 _TENSORS = _WIDTH * MAX_TENSORS
-_LINE_LENGTH = 16  # elements of a cache line
-_CHUNK = 4 * _LINE_LENGTH  # elements of a loop's item
+_LINE_LENGTH = 64  # elements of a cache line at most
+_CHUNK = 64  # elements of a loop's item
 _GRAIN = 4096  # elements of a part at least: what a core does in the time of a launch
 
 COMMON = (
     ("apply", "address", "`apply_stages`"),
     ("chain", Pointer(STAGE)),
     ("count", "count", "stages"),
-    ("copy", "address", "`copy_tile`"),
-    ("streamed", "flag", "dst is written past the caches if it can be"),
+    ("copy store streamed", "address", "see `CHAIN_CALL`"),
 )
-VIEW = Record("tensor of a nest", ("column row", "elements"), ("read", "address"))
-MOVING = Record(
-    "tensor of a loop",
-    ("address", "address"),
-    ("step", "bytes", "from element to element"),
-    ("column", "elements", "the same"),
-    ("read", "address"),
-)
+_KIND = (("size", "bytes"), ("load", "address"))
+VIEW = Record("tensor of a nest", ("column row", "elements"), *_KIND)
+MOVING = Record("tensor of a loop", ("address", "address"), ("column", "elements"), *_KIND)
 
 
 def chain_steps(
@@ -66,8 +60,8 @@ def chain_steps(
 ) -> list[Step]:
     """The steps of dst = chain(src).
 
-    tensors: dst, src, then the stages' operands, of type f32; inputs may be s8, and all of one
-    other type of four bytes where there are no stages. A dim of size 1 is broadcast to `dims`.
+    tensors: dst, src, then the stages' operands, each of any type. Stages compute with f32, and
+    their result is rounded once. A dim of size 1 is broadcast to `dims`.
     """
     chain = _Chain(tensors, stages)
     steps: list[Step] = []
@@ -84,13 +78,19 @@ class _Chain:
         self.tensors = tensors
         self.descs = [tensor.desc for tensor in tensors]
         self.itemsizes = [desc.itemsize for desc in self.descs]
-        self.readers = [READERS[itemsize].address for itemsize in self.itemsizes]
         streamed = is_streamed(tensors[0])
+        self.kinds = [
+            {"size": desc.itemsize, "load": _conversion(desc.data_type, "f32", fetches=streamed)}
+            for desc in self.descs
+        ]
+        kind = self.descs[0].data_type
+        store = _conversion("f32", kind)
+        past = _conversion("f32", kind, streamed=True) or 1 if streamed else 0
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
         self.common: dict[str, Any] = {
             "apply": apply_stages.address, "chain": Table(STAGE.table(rows)), "count": len(rows),
-            "copy": copy_tile.address, "streamed": streamed,
+            "copy": copy_tile.address, "store": store, "streamed": past,
         }  # fmt: skip
 
     def in_tiles(self, nest: Nest) -> Iterator[Step]:
@@ -98,12 +98,12 @@ class _Chain:
         for part in nest.tiles(TILE_LENGTH):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
-            views = zip(columns.strides, rows.strides, self.readers, strict=True)
+            views = zip(columns.strides, rows.strides, self.kinds, strict=True)
             values = self.common | {
                 "nest": outer.table(self.itemsizes), "rows": rows.extent,
                 "columns": columns.extent, "starts": self._starts(part),
                 "views": Table(
-                    VIEW.table({"column": c, "row": r, "read": read} for c, r, read in views)
+                    VIEW.table({"column": c, "row": r} | kind for c, r, kind in views)
                 ),
             }  # fmt: skip
             yield _step(_tiles, values, outer.size, rows.extent * columns.extent)
@@ -111,15 +111,14 @@ class _Chain:
     def along(self, nest: Nest) -> Step:
         """The step for a single loop, or none."""
         loop = nest.loops[0] if nest.loops else Loop(1, (1,) * len(self.tensors))
-        plain = self.common["count"] <= 1 and {*loop.strides} == {1} and {*self.itemsizes} == {4}
-        steps = [s * n for s, n in zip(loop.strides, self.itemsizes, strict=True)]
-        tensors = zip(self._starts(nest), steps, loop.strides, self.readers, strict=True)
+        all_f32 = {desc.data_type for desc in self.descs} == {"f32"}
+        plain = self.common["count"] <= 1 and {*loop.strides} == {1} and all_f32
+        tensors = zip(self._starts(nest), loop.strides, self.kinds, strict=True)
         values = self.common | {
             "extent": loop.extent, "longest": loop.extent if plain else TILE_LENGTH,
             "tensor_count": len(self.tensors),
             "tensors": [
-                {"address": start, "step": step, "column": stride, "read": read}
-                for start, step, stride, read in tensors
+                {"address": start, "column": stride} | kind for start, stride, kind in tensors
             ],
         }  # fmt: skip
         return _step(_along, values, -(-loop.extent // _CHUNK), _CHUNK)
@@ -127,6 +126,13 @@ class _Chain:
     def _starts(self, nest: Nest) -> list[Param]:
         parts = zip(self.tensors, self.itemsizes, nest.offsets, strict=True)
         return [moved(tensor.address, size * offset) for tensor, size, offset in parts]
+
+
+def _conversion(source: str, target: str, **options: bool) -> int:
+    """The address of the kernel that converts rows of a tile; 0 if there is nothing to convert."""
+    if source == target:
+        return 0
+    return CopyKernel("rows", source, target, **options).address
 
 
 def zero_padding(tensor: Tensor) -> list[Step]:
@@ -168,18 +174,19 @@ def _covered(dims: Sequence[int], descs: Sequence[MemoryDesc]) -> list[int]:
 def _tiles(params, begin, end):
     """Run a chain on the tiles of a nest."""
     apply, chain, count = params.apply, params.chain, params.count
-    copy, streamed, nest = params.copy, params.streamed, params.nest
+    copy, store, streamed, nest = params.copy, params.store, params.streamed, params.nest
     rows, columns, views = params.rows, params.columns, params.views
     position, tensors, room = stack(MAX_LOOPS), TENSOR.at(stack(_TENSORS)), ROOM.room()
     for t in range(nest.tensors):
         tensor, view = tensors[t], views[t]
-        tensor.column, tensor.row, tensor.read = view.column, view.row, view.read
+        tensor.column, tensor.row = view.column, view.row
+        tensor.size, tensor.load = view.size, view.load
     seek(nest, begin, position, params.starts, tensors, _WIDTH)
     forget(room)
     for _ in range(begin, end):
         CHAIN_CALL.call(
-            apply, chain=chain, count=count, copy=copy, tensors=tensors, rows=rows,
-            columns=columns, streamed=streamed, room=room,
+            apply, chain=chain, count=count, copy=copy, store=store, streamed=streamed,
+            tensors=tensors, rows=rows, columns=columns, room=room,
         )  # fmt: skip
         advance(nest, position, tensors, _WIDTH)
 
@@ -193,7 +200,7 @@ def _tiles(params, begin, end):
 def _along(params, begin, end):
     """Run a chain on some chunks of a loop."""
     apply, chain, count = params.apply, params.chain, params.count
-    copy, streamed = params.copy, params.streamed
+    copy, store, streamed = params.copy, params.store, params.streamed
     extent, longest = params.extent, params.longest
     tensors, room = TENSOR.at(stack(_TENSORS)), ROOM.room()
     forget(room)
@@ -204,12 +211,12 @@ def _along(params, begin, end):
             columns -= columns % _LINE_LENGTH
         for t in range(params.tensor_count):
             given, tensor = params.tensors[t], tensors[t]
-            tensor.address = given.address + start * given.step
+            tensor.address = given.address + start * given.column * given.size
             tensor.column = given.column
-            tensor.read = given.read
+            tensor.size, tensor.load = given.size, given.load
         CHAIN_CALL.call(
-            apply, chain=chain, count=count, copy=copy, tensors=tensors, rows=1,
-            columns=columns, streamed=streamed, room=room,
+            apply, chain=chain, count=count, copy=copy, store=store, streamed=streamed,
+            tensors=tensors, rows=1, columns=columns, room=room,
         )  # fmt: skip
         start += columns
 

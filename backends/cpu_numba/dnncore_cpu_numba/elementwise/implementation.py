@@ -30,9 +30,9 @@ class ElementWise(Implementation[OpT]):
     stages: the chain of an operation, whose inputs are numbered from 1 on.
     """
 
-    takes_repeats = True
-
     name = "cpu_numba:simd"
+    data_types = ("f32", "f16", "bf16")
+    takes_repeats = True
 
     def __init__(self, stages: Callable[[OpT], list[post_ops.Stage]]) -> None:
         self.stages = stages

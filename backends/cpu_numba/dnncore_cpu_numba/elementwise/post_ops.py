@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import PostOp, Refused
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import LINE, stream
-from dnncore_cpu_numba.codegen.pointers import address, load_i32, load_s8, store_f32, store_i32
+from dnncore_cpu_numba.codegen.pointers import address, load_i32, store_i32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
+from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, ROWS
 from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
@@ -27,14 +26,16 @@ TILE_LENGTH = 2048  # elements: src, dst and two buffers of 8 KB each are about 
 DST, SRC = 0, 1  # tensors
 _BUFFER = TILE_LENGTH // 2  # int64
 _NOTHING = -1  # in place of a tensor's number
+_AHEAD = 2 * TILE_LENGTH  # elements from what is converted to what is prefetched
 
 TENSOR = Record(
     "tensor of a tile",
     ("address", "address", "of the first element"),
     ("column row", "elements", "from one to the next; 0 repeats"),
-    ("read", "address", "the function that reads a tile, a `READ_CALL`"),
+    ("size", "bytes", "of an element"),
+    ("load", "address", "a `COPY_CALL` of `ROWS` to f32; 0 for a tensor of f32"),
 )
-READ_CALL = Record("reader of tiles", ("source target", Pointer(TENSOR)), ("rows columns", "count"))
+COPY_TILE = Record("copy of tiles", ("source target", Pointer(TENSOR)), ("rows columns", "count"))
 HELD = Record("tile that is held", ("number", "index", "of its tensor"), ("address", "address"))
 ROOM = Record(
     "room of a chain",
@@ -47,9 +48,10 @@ CHAIN_CALL = Record(
     ("chain", Pointer(STAGE)),
     ("count", "count", "stages"),
     ("copy", "address", "`copy_tile`"),
+    ("store", "address", "a `COPY_CALL` of `ROWS` from f32 to dst; 0 if dst is of f32"),
+    ("streamed", "address", "like `store` past the caches; any if dst is of f32; 0 for neither"),
     ("tensors", Pointer(TENSOR)),
     ("rows columns", "count"),
-    ("streamed", "flag", "dst is written past the caches if it can be"),
     ("room", Pointer(ROOM), "kept from tile to tile; `forget` makes it ready"),
 )
 
@@ -153,39 +155,42 @@ def _task(table: Mapping[str, Task], algorithm: str) -> Task:
 
 
 @native_function(CHAIN_CALL)
-def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
+def apply_stages(chain, count, copy, store, streamed, tensors, rows, columns, room):
     """Run `count` stages over one tile; see the head of this file."""
     length = rows * columns
     tile, aside, chosen = address(room.tile), address(room.aside), address(room.chosen)
-    contiguous = _is_contiguous(tensors, rows, columns)
-    dst = tensors.address if contiguous else tile
-    streamed = streamed != 0 and contiguous and dst % LINE == 0 and length % (LINE // 4) == 0
-    if count == 0 and not streamed:
-        src = tensors[SRC]
-        READ_CALL.call(src.read, source=src, target=tensors, rows=rows, columns=columns)
+    src, contiguous = tensors[SRC], _is_contiguous(tensors, rows, columns)
+    in_place = contiguous and store == 0
+    dst = tensors.address if in_place else tile
+    # What is read and written in place is in the cache already.
+    past = streamed != 0 and contiguous and src.address != tensors.address
+    past = past and tensors.address % LINE == 0 and length * tensors.size % LINE == 0
+    if count == 0 and store == 0 and src.load == 0 and not past:
+        COPY_TILE.call(copy, source=src, target=tensors, rows=rows, columns=columns)
         return
     x = _gathered(copy, tensors, SRC, tile, 0, rows, columns)
-    if count == 0:
-        stream(x, dst, length)
-        return
     for i in range(count):
         stage = chain[i]
         last = i == count - 1
         held = address(room.operand), address(room.condition)
         operand = _gathered(copy, tensors, stage.operand, aside, held[0], rows, columns)
         condition = _gathered(copy, tensors, stage.condition, chosen, held[1], rows, columns)
-        # What is read and written in place is in the cache already.
-        twin = last and streamed and x != dst and operand != dst
+        twin = last and in_place and past and operand != dst
         function = stage.streamed if twin else stage.function
         STAGE_CALL.call(
             function, stage=stage, x=x, operand=operand, condition=condition,
             y=dst if last else tile, length=length,
         )  # fmt: skip
         x = tile
-    if dst == tile:
+    if count == 0 and past and in_place:
+        stream(x, dst, length)
+    elif count == 0 or not in_place:
         source = TENSOR.room()
-        _describe(source, tile, columns)
-        READ_CALL.call(copy, source=source, target=tensors, rows=rows, columns=columns)
+        _describe(source, x, columns)
+        if store != 0:
+            _convert(streamed if past else store, source, tensors, rows, columns)
+        else:
+            COPY_TILE.call(copy, source=source, target=tensors, rows=rows, columns=columns)
 
 
 @device
@@ -205,8 +210,8 @@ def _gathered(copy, tensors, number, buffer, held, rows, columns):
     if number < 0:
         return buffer
     tensor = tensors[number]
-    start, read = tensor.address, tensor.read
-    if read == copy and _is_contiguous(tensor, rows, columns):
+    start, load = tensor.address, tensor.load
+    if load == 0 and _is_contiguous(tensor, rows, columns):
         return start
     if held != 0:
         known = HELD.at(held)
@@ -216,8 +221,25 @@ def _gathered(copy, tensors, number, buffer, held, rows, columns):
         known.address = start
     target = TENSOR.room()
     _describe(target, buffer, columns)
-    READ_CALL.call(read, source=tensor, target=target, rows=rows, columns=columns)
+    if load != 0:
+        _convert(load, tensor, target, rows, columns)
+    else:
+        COPY_TILE.call(copy, source=tensor, target=target, rows=rows, columns=columns)
     return buffer
+
+
+@device
+def _convert(kernel, source, target, rows, columns):
+    """Copy a tile to a tensor of another type; contiguous ones in one row."""
+    if _is_contiguous(source, rows, columns) and _is_contiguous(target, rows, columns):
+        rows, columns = 1, rows * columns
+    shape = ROWS.room()
+    shape.columns, shape.rows, shape.planes = columns, rows, 1
+    shape.src_column, shape.src_row = source.column * source.size, source.row * source.size
+    shape.dst_column, shape.dst_row = target.column * target.size, target.row * target.size
+    shape.src_plane, shape.dst_plane = 0, 0
+    shape.ahead = _AHEAD * source.size
+    COPY_CALL.call(kernel, src=source.address, dst=target.address, shape=shape)
 
 
 @device
@@ -227,15 +249,16 @@ def _is_contiguous(tensor, rows, columns):
 
 @device
 def _describe(tensor, start, columns):
-    """Set the fields of a contiguous tile."""
+    """Set the fields of a contiguous tile of f32."""
     tensor.address = start
     tensor.column = 1
     tensor.row = columns
+    tensor.size = 4
 
 
-@native_function(READ_CALL)
+@native_function(COPY_TILE)
 def copy_tile(source, target, rows, columns):
-    """Copy a tile of four-byte elements from one tensor to another; they do not overlap."""
+    """Copy a tile of f32 from one tensor to another; they do not overlap."""
     x, x_column, x_row = source.address, source.column, source.row
     y, y_column, y_row = target.address, target.column, target.row
     if x_row == 0 and x_column == 1 and y_column == 1 and y_row == columns:
@@ -265,23 +288,3 @@ def _repeat_row(x, y, rows, columns):
         for i in range(min(done, length - done)):
             store_i32(y + 4 * done, i, load_i32(y, i))
         done *= 2
-
-
-@native_function(READ_CALL)
-def widen_tile(source, target, rows, columns):
-    """Copy a tile of s8 to one of f32."""
-    x, x_column, x_row = source.address, source.column, source.row
-    y, y_column, y_row = target.address, target.column, target.row
-    for row in range(rows):
-        from_, to = x + x_row * row, y + 4 * y_row * row
-        if x_column == 1 and y_column == 1:
-            for i in range(columns):
-                store_f32(to, i, np.float32(np.int32(load_s8(from_, i))))
-        else:
-            for i in range(columns):
-                value = np.float32(np.int32(load_s8(from_, i * x_column)))
-                store_f32(to, i * y_column, value)
-
-
-READERS = {1: widen_tile, 4: copy_tile}
-"""The functions that read a tile of a tensor into another of four-byte elements, by itemsize."""
