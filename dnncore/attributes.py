@@ -236,6 +236,18 @@ class Attributes:
         return [(Argument(name, direction), desc) for name, direction, desc in rows]
 
     @property
+    def of_values(self) -> Attributes:
+        """These attributes without those that do not affect correct results."""
+        return Attributes(
+            self.post_ops,
+            fpmath=self.fpmath,
+            scales=self.scales,
+            zero_points=self.zero_points,
+            dropout=self.dropout,
+            rounding=self.rounding,
+        )
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The attributes that an implementation must support by name; see `Implementation`."""
         quantized = (*self.scales.values(), *self.zero_points.values())

@@ -354,14 +354,8 @@ def _without_formats(op: Operation, attr: Attributes) -> tuple[Operation, Attrib
     """The operation on row-major tensors, with the attributes that affect values."""
     op = op.with_each(_plain)
     fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # fpmath applies to f32 data
-    return op, Attributes(
-        tuple(map(_plain_step, attr.post_ops)),
-        fpmath=fpmath,
-        scales=attr.scales,
-        zero_points=attr.zero_points,
-        dropout=attr.dropout,
-        rounding=attr.rounding,
-    )
+    steps = tuple(map(_plain_step, attr.post_ops))
+    return op, replace(attr.of_values, post_ops=steps, fpmath=fpmath)
 
 
 def _multiplies_halves(op: Operation) -> bool:

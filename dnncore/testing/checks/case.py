@@ -156,7 +156,7 @@ class Case:
         if self.problem.inplace and attr.reads_dst:
             alias = alias or self.problem.alike
         with self.clock("reference"):
-            attr = Attributes(attr.post_ops, fpmath=attr.fpmath)  # only these affect values
+            attr = attr.of_values
             make = self._more_rounds if draw else self._make_round
             return make(self.op, attr, fill, self.seed + draw, alias)
 

@@ -8,12 +8,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from ml_dtypes import bfloat16
+from ml_dtypes import bfloat16, iinfo
 
 import dnncore as dnn
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.ops import Operation
 from dnncore.problem import driver_of
+from dnncore.tensors.datatypes import from_numpy_dtype
+from dnncore.testing.checks import torch_quantization as quantization
 
 __all__ = ["is_available", "torch_outputs"]
 
@@ -46,18 +48,36 @@ def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[s
     written = [(a.name, d) for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"]
     if not any(desc.nelems for _, desc in written):  # torch refuses some windows without cells
         return {n: np.empty(d.dims, d.dtype) for n, d in written if n != "workspace"}
+    if attr.dropout or attr.rounding == "stochastic":
+        return {}  # torch has other random numbers
     tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
-    outputs = driver_of(type(op)).oracles[type(op)](torch, op, tensors)
-    outputs[op.result_name] = _chain(torch, attr, outputs[op.result_name], tensors, op.result_name)
+    outputs = _computed(torch, op, attr, tensors)
+    name = op.result_name
+    x = _chain(torch, attr, outputs[name], tensors, name)
+    outputs[name] = quantization.stored(attr, name, x, tensors)
     with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32's range become inf
         return {n: _stored(outputs[n].numpy(), d.dtype) for n, d in written if n in outputs}
 
 
+def _computed(torch: Any, op: Any, attr: dnn.Attributes, t: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs before attributes apply to the first; f32 if each step is rounded."""
+    oracle = driver_of(type(op)).oracles[type(op)]
+    if quantization.is_integer_product(op):
+        bare = op.with_descs(bias=None)
+        x = quantization.product(torch, op, attr, t, lambda f: oracle(torch, bare, f)["dst"])
+        return {"dst": x}
+    outputs: dict[str, Any] = dict(oracle(torch, op, quantization.dequantized(op, attr, t)))
+    if quantization.is_stepwise(op, attr):
+        outputs["dst"] = outputs["dst"].float()
+    return outputs
+
+
 def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
     """Round once; integers half to even, saturated, and 0 for NaN."""
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        values = np.nan_to_num(np.clip(np.rint(values), limits.min, limits.max), nan=0.0)
+    if from_numpy_dtype(dtype)[0] in "su":
+        limits = iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+        values = np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
+        values = np.nan_to_num(values, nan=0.0).astype(np.int64)
     if dtype == BFLOAT16:
         values = _off_ties(values)
     return values.astype(dtype)
@@ -76,6 +96,7 @@ def _off_ties(values: Array) -> Array:
 
 def _chain(torch: Any, attr: dnn.Attributes, x: Any, t: Mapping[str, Any], result: str) -> Any:
     for i, step in enumerate(attr.post_ops):
-        operands = {name: t[f"post_op_{i}_{name}"] for name, _ in step.operands}
-        x = POST_OPS[step.kind].oracle(torch, step, x, operands, t.get(result))
+        operands = {name: t[f"post_op_{i}_{name}"].to(x.dtype) for name, _ in step.operands}
+        old = t[result].to(x.dtype) if result in t else None
+        x = POST_OPS[step.kind].oracle(torch, step, x, operands, old)
     return x
