@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Refused, Sum
@@ -10,7 +11,7 @@ from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps
 from dnncore_cpu_numba.elementwise.implementation import ElementWise, efficiency, offered
 from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
 from dnncore_cpu_numba.runtime.program import Step
-from dnncore_cpu_numba.runtime.tensor import arguments
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
 
@@ -32,12 +33,13 @@ class SumImplementation(ElementWise[Sum]):
         """Offer it for any number of tensors."""
         if len(op.srcs) + 1 + len(attr.operands()) <= MAX_TENSORS:
             return super().accepted(op, attr, engine, stages)
-        return offered(op, attr, engine, lambda: _passes(op), efficiency=efficiency(stages))
+        steps = partial(_passes, op)
+        return offered(op, attr, engine, steps, in_f32=True, efficiency=efficiency(stages))
 
 
-def _passes(op: Sum) -> list[Step]:
+def _passes(op: Sum, dst: Tensor) -> list[Step]:
     """Chains that each add as many tensors as fit into one."""
-    *srcs, dst = arguments(op).values()
+    *srcs, _ = arguments(op).values()
     steps: list[Step] = []
     for first in range(0, len(srcs), SRCS):
         part = slice(first, first + SRCS)

@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from dnncore_cpu_numba.codegen.type_conversion import STORED, as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I32, I64, bytes_of
 
 _F64 = ir.DoubleType()
@@ -74,6 +75,22 @@ load_f32 = _loader(types.float32, F32)
 load_i64 = _loader(types.int64, I64)
 load_i32 = _loader(types.int64, I32)
 load_s8 = _loader(types.int64, I8)
+
+
+def _loader_as_f32(data_type):
+    """A function (address, index) that returns the element there, of a type, as float32."""
+    element = STORED[data_type]
+
+    @emitted(types.float32, types.int64, types.int64)
+    def load(builder, address, index):
+        value = builder.load(_pointer(builder, address, index, element), align=bytes_of(element))
+        return as_f32(builder, value, data_type)
+
+    return load
+
+
+LOADS_AS_F32 = {kind: load_f32 if kind == "f32" else _loader_as_f32(kind) for kind in STORED}
+"""The functions (address, index) that return an element of a data type as float32."""
 
 store_f32 = _storer(types.float32, F32)
 store_i64 = _storer(types.int64, I64)

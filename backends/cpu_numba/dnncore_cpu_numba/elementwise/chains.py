@@ -22,7 +22,7 @@ from dnncore_cpu_numba.codegen.nest import (
 )
 from dnncore_cpu_numba.codegen.pointers import stack, store_i8
 from dnncore_cpu_numba.codegen.task import Task, task
-from dnncore_cpu_numba.copies.copy_kernel import CopyKernel
+from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.algorithms import STAGE
 from dnncore_cpu_numba.elementwise.post_ops import (
     CHAIN_CALL,
@@ -80,12 +80,12 @@ class _Chain:
         self.itemsizes = [desc.itemsize for desc in self.descs]
         streamed = is_streamed(tensors[0])
         self.kinds = [
-            {"size": desc.itemsize, "load": _conversion(desc.data_type, "f32", fetches=streamed)}
+            {"size": desc.itemsize, "load": conversion(desc.data_type, "f32", fetches=streamed)}
             for desc in self.descs
         ]
         kind = self.descs[0].data_type
-        store = _conversion("f32", kind)
-        past = _conversion("f32", kind, streamed=True) or 1 if streamed else 0
+        store = conversion("f32", kind)
+        past = conversion("f32", kind, streamed=True) or 1 if streamed else 0
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
         self.common: dict[str, Any] = {
@@ -126,13 +126,6 @@ class _Chain:
     def _starts(self, nest: Nest) -> list[Param]:
         parts = zip(self.tensors, self.itemsizes, nest.offsets, strict=True)
         return [moved(tensor.address, size * offset) for tensor, size, offset in parts]
-
-
-def _conversion(source: str, target: str, **options: bool) -> int:
-    """The address of the kernel that converts rows of a tile; 0 if there is nothing to convert."""
-    if source == target:
-        return 0
-    return CopyKernel("rows", source, target, **options).address
 
 
 def zero_padding(tensor: Tensor) -> list[Step]:

@@ -97,40 +97,45 @@ def refuse_post_ops(
 
 
 def offered(
-    op: Operation, attr: Attributes, engine: Any, steps: Callable[[], Sequence[Step]],
-    nbytes: int = 0, workspace: MemoryDesc | None = None, **answer: Any,
+    op: Operation, attr: Attributes, engine: Any, steps: Callable[[Tensor], Sequence[Step]],
+    nbytes: int = 0, workspace: MemoryDesc | None = None, *, in_f32: bool = False, **answer: Any,
 ) -> Accepted:  # fmt: skip
     """Offer an operation with a second pass: its post-ops, and zeros in what pads outputs.
 
-    steps: makes its steps, which write the result, whatever its padding; with a post-op sum, into
-    the scratchpad. nbytes: of the scratchpad that they use. answer: fields of `Accepted`.
+    steps: makes the steps that write the result into a tensor, whatever its padding: into dst, or
+    as f32 into the scratchpad. nbytes: of the scratchpad that they use. in_f32: they need a result
+    of f32. answer: fields of `Accepted`.
     """
-    room = nbytes + (op.result.nbytes if attr.reads_dst else 0)
+    rounded = op.result.data_type != "f32"
+    is_apart = attr.reads_dst or (rounded and (in_f32 or bool(attr.post_ops)))
+    desc = op.result.with_data_type("f32").with_offset0(0)
+    apart = Tensor(Scratch(nbytes), desc) if is_apart else None
 
     def build() -> Program:
-        passes = partial(_with_second_pass, steps, op, attr, workspace, nbytes)
+        passes = partial(_with_second_pass, steps, op, attr, workspace, apart)
         return Program(passes, engine.num_threads)
 
+    room = nbytes + (apart.desc.nbytes if apart else 0)
     return Accepted(
         op, build, scratchpad_bytes=room, workspace=workspace, notes=("compiles",), **answer
     )
 
 
 def _with_second_pass(
-    make_steps: Callable[[], Sequence[Step]], op: Operation, attr: Attributes,
-    workspace: MemoryDesc | None, start: int,
+    make_steps: Callable[[Tensor], Sequence[Step]], op: Operation, attr: Attributes,
+    workspace: MemoryDesc | None, apart: Tensor | None,
 ) -> list[Step]:  # fmt: skip
-    """start: where in the scratchpad, in bytes, the result goes if dst is still read."""
-    steps = make_steps()
+    """apart: where the result before the post-ops goes, if not into dst.
+
+    That is so if dst is still read, or if a type other than f32 would round it twice.
+    """
     tensors = arguments(op, workspace, attr)
-    src = result = tensors[op.result_name]
-    if attr.reads_dst:
-        src = Tensor(Scratch(start), op.result)
-        steps = [step.redirected([*tensors].index(op.result_name), start) for step in steps]
-    if attr.post_ops:
+    result = tensors[op.result_name]
+    steps = make_steps(apart or result)
+    if attr.post_ops or apart:
         operands = [tensors[name] for name, _ in attr.operands()]
         stages = post_ops.stages_of(attr.post_ops, 2)
-        after = chain_steps(op.result.dims, [result, src, *operands], stages)
+        after = chain_steps(op.result.dims, [result, apart or result, *operands], stages)
     else:
         after = zero_padding(result)
     if workspace is not None and op.result_name == "dst":

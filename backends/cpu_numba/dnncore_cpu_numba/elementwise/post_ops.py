@@ -18,7 +18,7 @@ from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import LINE, stream
 from dnncore_cpu_numba.codegen.pointers import address, load_i32, store_i32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
-from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, ROWS
+from dnncore_cpu_numba.copies.typed_rows import convert_rows
 from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
@@ -233,13 +233,11 @@ def _convert(kernel, source, target, rows, columns):
     """Copy a tile to a tensor of another type; contiguous ones in one row."""
     if _is_contiguous(source, rows, columns) and _is_contiguous(target, rows, columns):
         rows, columns = 1, rows * columns
-    shape = ROWS.room()
-    shape.columns, shape.rows, shape.planes = columns, rows, 1
-    shape.src_column, shape.src_row = source.column * source.size, source.row * source.size
-    shape.dst_column, shape.dst_row = target.column * target.size, target.row * target.size
-    shape.src_plane, shape.dst_plane = 0, 0
-    shape.ahead = _AHEAD * source.size
-    COPY_CALL.call(kernel, src=source.address, dst=target.address, shape=shape)
+    convert_rows(
+        kernel, source.address, source.column * source.size, source.row * source.size,
+        target.address, target.column * target.size, target.row * target.size, rows, columns,
+        _AHEAD * source.size,
+    )  # fmt: skip
 
 
 @device

@@ -49,6 +49,8 @@ WINDOW = Record(
     ("strides", Many("elements", TENSORS.size), "from column to column"),
     ("places", Many("address", TENSORS.size), "of tables of the axis' places in bytes"),
     ("pieces", Many("count", TENSORS.size), "places of the axis that are neighbours"),
+    ("sizes", Many("bytes", TENSORS.size), "of elements"),
+    ("kernels", Many("address", TENSORS.size), "that convert rows to f32 or from it; 0 for f32"),
     ("starts", TENSORS),
 )
 _PARAMS = ("params", Pointer(WINDOW))

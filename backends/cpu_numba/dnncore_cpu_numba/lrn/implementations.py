@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dnncore.backend import LRN, Accepted, Attributes, Implementation, MemoryDesc, Refused
@@ -17,6 +18,7 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
+from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.lrn import arithmetic, tasks
 from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKernel
@@ -55,9 +57,9 @@ class _Window:
 class LRNImplementation(Implementation[LRN]):
     """Window sums in the first-level cache."""
 
-    takes_repeats = True
-
     name = "cpu_numba:simd"
+    data_types = ("f32", "f16", "bf16")
+    takes_repeats = True
 
     def accept(self, op: LRN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
@@ -71,21 +73,27 @@ class LRNImplementation(Implementation[LRN]):
 
         efficiency = 0.6 / len(op.window_dims)
         return offered(
-            op, attr, engine, lambda: _all_steps(op, workspace), _sums_bytes(op), workspace,
+            op, attr, engine, partial(_all_steps, op, workspace), _sums_bytes(op), workspace,
             efficiency=efficiency, exact=False,
         )  # fmt: skip
 
 
-def _all_steps(op: LRN, workspace: MemoryDesc | None) -> list[Step]:
+def _all_steps(op: LRN, workspace: MemoryDesc | None, result: Tensor) -> list[Step]:
     steps = []
-    for window in _windows(op, arguments(op, workspace)) if op.src.nelems else []:
+    tensors = arguments(op, workspace) | {op.result_name: result}
+    for window in _windows(op, tensors) if op.src.nelems else []:
         steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
     return steps
 
 
 def _sums_bytes(op: LRN) -> int:
     """The scratchpad for sums between the steps, laid out like the result."""
-    return -(-op.result.nbytes // _ALIGNMENT) * _ALIGNMENT if len(op.window_dims) > 1 else 0
+    nbytes = _sums(op).nbytes if len(op.window_dims) > 1 else 0
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _sums(op: LRN) -> MemoryDesc:
+    return op.result.with_data_type("f32").with_offset0(0)
 
 
 def _refuse_windows(op: LRN) -> Refused | None:
@@ -109,7 +117,7 @@ def _windows(op: LRN, tensors: Mapping[str, Tensor]) -> list[_Window]:
     make_terms: Task | None = arithmetic.squares if forward else arithmetic.products
     make_results = arithmetic.finish_forward if forward else arithmetic.finish_backward
     *axes, last = reversed(op.window_dims)
-    sums = Tensor(Scratch(), op.result)
+    sums = Tensor(Scratch(), _sums(op))
     windows = []
     for axis in axes:
         windows.append(_Window(axis, make_terms, None, {**starts, "result": sums}))
@@ -138,8 +146,10 @@ def _steps(window: _Window, op: LRN) -> list[Step]:
     }  # fmt: skip
     common = arithmetic.constants(op) | {
         "length": length, "reach": reach, "pieces": pieces.values(),
-        "places": [Table(4 * places(tensor.desc, window.axis)[:length])
+        "places": [Table(tensor.desc.itemsize * places(tensor.desc, window.axis)[:length])
                    for tensor in tensors.values()],
+        "sizes": [tensor.desc.itemsize for tensor in tensors.values()],
+        "kernels": [_conversion(name, tensor.desc) for name, tensor in tensors.items()],
         **{name: each.address if each else 0 for name, each in called.items()},
     }  # fmt: skip
     steps = []
@@ -149,6 +159,13 @@ def _steps(window: _Window, op: LRN) -> list[Step]:
         values |= {"columns": columns.extent, "strides": columns.strides}
         steps.append(Step(task, values, outer.size, grain=_grain(length, columns)))
     return steps
+
+
+def _conversion(name: str, desc: MemoryDesc) -> int:
+    """The address of the kernel that reads or writes rows of a tensor."""
+    if name == "result":
+        return conversion("f32", desc.data_type)
+    return conversion(desc.data_type, "f32")
 
 
 def _suits_rows(window: _Window, op: LRN) -> bool:
@@ -176,6 +193,7 @@ def _row_steps(window: _Window, op: LRN) -> list[Step]:
     kernel = LrnKernel(
         forward, op.half_window, op.beta, keeps_base=forward and "base" in window.tensors,
         fetches=vectors > 1 and blocked,
+        source=tensors["src"].desc.data_type, target=result.desc.data_type,
     )  # fmt: skip
     streamed = 0
     if is_streamed(result) and _are_lines(window):
@@ -185,14 +203,14 @@ def _row_steps(window: _Window, op: LRN) -> list[Step]:
     common |= {"vectors": vectors, "length": length, "wide": arithmetic.wide_products.address}
     for name, tensor in tensors.items():
         jump = tensor.desc.strides[axis] if tensor.desc.inner_blocks else LANES
-        common[f"{name}_vector"] = 4 * jump
+        common[f"{name}_vector"] = tensor.desc.itemsize * jump
 
     steps = []
     for part in window.rows(tensors, _MOST_POINTS):
         points, outer = part.loops[-1], part.without(1)
         fields = common | {"points": points.extent}
         for name, stride in zip(tensors, points.strides, strict=True):
-            fields[f"{name}_point"] = 4 * stride
+            fields[f"{name}_point"] = tensors[name].desc.itemsize * stride
         values = {"kernel": kernel.address, "streamed": streamed, "fields": fields}
         values |= walked(outer, tensors)
         steps.append(Step(tasks.rows, values, outer.size, grain=_grain(length, points)))
@@ -205,12 +223,13 @@ def _grain(length: int, row: Loop) -> int:
 
 
 def _are_lines(window: _Window) -> bool:
-    """Whether all vectors of what is written are cache lines if the first one is."""
-    written = (window.tensors.get(i) for i in ("result", "base"))
+    """Whether all that is written is cache lines in order if the first one is."""
+    written = [window.tensors[name] for name in ("result", "base") if name in window.tensors]
+    if any(tensor.desc.itemsize < 4 and tensor.desc.inner_blocks for tensor in written):
+        return False
     return not any(
-        4 * stride % LINE
+        tensor.desc.itemsize * stride % LINE
         for tensor in written
-        if tensor is not None
         for dim, stride in enumerate(tensor.desc.strides)
         if tensor.desc.dims[dim] > 1 and (dim != window.axis or tensor.desc.inner_blocks)
     )

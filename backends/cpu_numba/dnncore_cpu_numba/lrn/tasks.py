@@ -16,6 +16,7 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, stack, store_f32
 from dnncore_cpu_numba.codegen.task import device, native_function, task
 from dnncore_cpu_numba.copies.intrinsics import WIDTH, copy_and_claim, copy_and_fetch
+from dnncore_cpu_numba.copies.typed_rows import convert_row
 from dnncore_cpu_numba.lrn.arithmetic import (
     RESULTS_CALL,
     TENSORS,
@@ -208,8 +209,15 @@ def _copies(way: str, copy_vector):
     reads = way == "read"
 
     @device
+    def convert(kernel, memory, step, buffer, count):
+        if reads:
+            convert_row(kernel, memory, step, buffer, 4, count)
+        else:
+            convert_row(kernel, buffer, 4, memory, step, count)
+
+    @device
     def move(memory, buffer, count, distance):
-        """Copy, and prefetch what lies `distance` bytes further on in memory."""
+        """Copy f32, and prefetch what lies `distance` bytes further on in memory."""
         source, target = (memory, buffer) if reads else (buffer, memory)
         whole = count // WIDTH * WIDTH
         for i in range(0, whole, WIDTH):
@@ -220,21 +228,28 @@ def _copies(way: str, copy_vector):
     def pieces(params, tensors, tensor, buffer, pitch):
         """The columns of an item, piece by piece of the axis."""
         columns, length = params.columns, params.length
-        stride, places = 4 * params.strides[tensor], params.places[tensor]
+        size, kernel = params.sizes[tensor], params.kernels[tensor]
+        stride, places = size * params.strides[tensor], params.places[tensor]
         piece = params.pieces[tensor]
         for start in range(0, length, piece):
             origin = load_i64(tensors, tensor) + load_i64(places, start)
             for column in range(columns):
                 count = min(piece, length - start)
                 inside = buffer + 4 * (column * pitch + start)
-                move(origin + column * stride, inside, count, columns * stride)
+                if kernel:
+                    convert(kernel, origin + column * stride, size, inside, count)
+                else:
+                    move(origin + column * stride, inside, count, columns * stride)
 
     def row(params, tensors, tensor, place, buffer):
         """One place of all columns."""
         columns, stride = params.columns, params.strides[tensor]
         places = params.places[tensor]
         memory = load_i64(tensors, tensor) + load_i64(places, place)
-        if stride == 1:
+        if params.kernels[tensor]:
+            step = stride * params.sizes[tensor]
+            convert(params.kernels[tensor], memory, step, buffer, columns)
+        elif stride == 1:
             move(memory, buffer, columns, _distance(params, places, place))
         elif reads:
             for i in range(columns):

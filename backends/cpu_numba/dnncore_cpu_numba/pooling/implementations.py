@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, Pooling, Refused
@@ -24,9 +25,9 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, refuse_long
 class DirectPooling(Implementation[Pooling]):
     """Pooling in both directions, with each result in registers."""
 
-    takes_repeats = True
-
     name = "cpu_numba:direct"
+    data_types = ("f32", "f16", "bf16")
+    takes_repeats = True
 
     def accept(self, op: Pooling, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
@@ -41,7 +42,7 @@ class DirectPooling(Implementation[Pooling]):
         fold = fold_of(op, workspace)
         copies, nbytes = _copies(fold)
         return offered(
-            op, attr, engine, lambda: _steps(fold, copies), nbytes, workspace,
+            op, attr, engine, partial(_steps, fold, copies), nbytes, workspace,
             efficiency=0.5, exact=op.is_max or op.SRC == "src",  # backward adds up quotients
         )  # fmt: skip
 
@@ -61,14 +62,16 @@ def _copies(fold: PoolingFold) -> tuple[dict[str, Tensor], int]:
     if are_even(fold):
         return copies, nbytes
     for name, desc in fold.used.items():
-        channels_last = desc.with_format("a" + "cde"[: desc.ndims - 2] + "b")
+        kind = "f32" if name == "result" else desc.data_type  # so that it is rounded once
+        channels_last = desc.with_format("a" + "cde"[: desc.ndims - 2] + "b").with_data_type(kind)
         copies[name] = Tensor(Scratch(nbytes), channels_last)
         nbytes += -(-channels_last.nbytes // LINE) * LINE
     return copies, nbytes
 
 
-def _steps(fold: PoolingFold, copies: Mapping[str, Tensor]) -> list[Step]:
-    """The steps of a fold on copies, if there are any."""
+def _steps(fold: PoolingFold, copies: Mapping[str, Tensor], result: Tensor) -> list[Step]:
+    """The steps of a fold into a result, on copies, if there are any."""
+    fold = replace(fold, tensors={**fold.tensors, "result": result})
     outputs = ("result", "b") if fold.name == "largest" else ("result",)
     before, after = [], []
     for name, copy in copies.items():

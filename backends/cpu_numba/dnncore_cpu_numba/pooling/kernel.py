@@ -27,6 +27,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
+from dnncore_cpu_numba.codegen.type_conversion import STORED, load_as_f32, store_from_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, I64, Value
 
 FIELDS = Record(
@@ -53,10 +54,11 @@ class PoolingKernel(NativeKernel):
     lanes: columns of a vector; there are at least as many columns.
     along: whether the points of a tile are neighbouring vectors of columns or points.
     index: bits of a tap in b, 0 where b is none.
+    source, target: the types of a and of the result.
     width: how many taps along w are unrolled; boxes of another width are for loops.
     fetches: a is prefetched: its rows are too short and too many for the processor's own
     prefetching (measured: 2.5 times as quick on 51 MB).
-    streamed: results are whole, aligned cache lines that go past the caches.
+    streamed: results are whole cache lines, written in order, that go past the caches.
     """
 
     ARGUMENTS = POOLING_CALL
@@ -66,6 +68,8 @@ class PoolingKernel(NativeKernel):
     lanes: int
     along: Literal["columns", "points"]
     index: int = 0
+    source: str = "f32"
+    target: str = "f32"
     width: int = 1
     fetches: bool = False
     streamed: bool = False
@@ -111,7 +115,8 @@ class _Emitter:
         self.fields = vir.fields(builder, vir.address(builder, block), FIELDS)
         self.vector = vir.vector_of(kernel.lanes)
         self.taps = ir.VectorType(I32, kernel.lanes)
-        self.sizes = {"result": 4, "a": 4, "b": kernel.index // 8}
+        result, a = (vir.bytes_of(STORED[kind]) for kind in (kernel.target, kernel.source))
+        self.sizes = {"result": result, "a": a, "b": kernel.index // 8}
 
     def emit(self) -> None:
         """Loop over columns and points, in the order that suits the tile."""
@@ -276,7 +281,7 @@ class _Emitter:
     def _term(self, a: Value, b: Value, tap: Value, i: int) -> _Point:
         """The term of a single tap for the i-th point."""
         builder, kernel = self.builder, self.kernel
-        value = vir.load(builder, self._at("a", a, i), self.vector, None)
+        value = load_as_f32(builder, self._at("a", a, i), kernel.source, kernel.lanes)
         if kernel.fold == "largest":
             return _Point(value, self._splat(tap) if self.kernel.keeps_taps else None, value)
         if kernel.fold == "shares":
@@ -313,9 +318,10 @@ class _Emitter:
             value = point.value
             if self.kernel.fold == "sum":
                 value = builder.fdiv(value, divisor)
-            store = builder.store(value, self._at("result", places["result"], i), align=4)
+            place = self._at("result", places["result"], i)
+            store = store_from_f32(builder, value, place, self.kernel.target)
             if self.kernel.streamed:
-                mark_streamed(builder, store)
+                mark_streamed(builder, store, self.kernel.lanes * self.sizes["result"])
             if point.tap:
                 kind = ir.VectorType(ir.IntType(self.kernel.index), self.kernel.lanes)
                 tap = point.tap if kind == self.taps else builder.trunc(point.tap, kind)

@@ -26,7 +26,9 @@ _BAND = 8192  # taps of a band, in vectors: so many that a part is some microsec
 _MOST_BANDS = 1024  # unless buffers are too small; more than any number of threads needs
 _FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
-_LOWEST = float(np.finfo(np.float32).min)
+_LOWEST = {"f32": -(2 - 2.0**-23) * 2.0**127, "bf16": -(2 - 2.0**-7) * 2.0**127, "f16": -65504.0}
+"""What a maximum of no cells is, in each type."""
+F32_BYTES = 4
 
 
 def fold_steps(fold: PoolingFold) -> list[Step]:
@@ -70,13 +72,14 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
     """A step whose kernel works on the tensors themselves."""
     columns = part.loops[-1].extent
     strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
-    kernel = _kernel(fold, columns)
-    whole = 4 * kernel.lanes == LINE and columns % kernel.lanes == 0
+    result, source = (fold.tensors[name].desc for name in ("result", "a"))
+    kernel = replace(_kernel(fold, columns), source=source.data_type, target=result.data_type)
+    whole = kernel.lanes * F32_BYTES == LINE and columns % kernel.lanes == 0
     fetches = whole and sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
     kernel = replace(kernel, fetches=fetches)
-    result = fold.tensors["result"]
     in_lines = whole and not any(step % LINE for step in strides[0])
-    streams = in_lines and is_streamed(result)
+    in_order = kernel.along == "columns" or kernel.lanes * result.itemsize == LINE
+    streams = in_lines and in_order and is_streamed(fold.tensors["result"])
     bands = _cut(fold, _height(fold, columns))
     return _step(fold, part, bands, strides, {
         "kernel": kernel.address,
@@ -102,11 +105,16 @@ def _step(
     common = walked(outer, fold.tensors) | {
         "d": along[0], "runs": along[1], "segments": along[2], "segment_count": len(segments[2]),
         "bands": Table(bands.table), "band_count": count,
-        "empty": _LOWEST if fold.name == "largest" else 0.0, "uniform": fold.divisor is not None,
+        "empty": _empty(fold), "uniform": fold.divisor is not None,
     }  # fmt: skip
     height = _height(fold, part.loops[-1].extent)
     grain = -(-height // max(1, bands.rows[0])) // 4 or 1
     return Step(tasks.pool, {**common, **values}, outer.size * count, grain=grain)
+
+
+def _empty(fold: PoolingFold) -> float:
+    """The result of a window without cells."""
+    return _LOWEST[fold.tensors["a"].desc.data_type] if fold.name == "largest" else 0.0
 
 
 def _height(fold: PoolingFold, columns: int) -> int:
@@ -127,7 +135,7 @@ def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
     lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
     width = width if width <= _MOST_UNROLLED else 1
-    kernel = PoolingKernel(fold.name, lanes, "points", fold.index, width)
+    kernel = PoolingKernel(fold.name, lanes, "points", fold.index, width=width)
     if columns >= lanes * kernel.tile:
         return replace(kernel, along="columns")
     return kernel
@@ -184,8 +192,8 @@ class _Bands:
     def planes(self, fold: PoolingFold) -> list[int]:
         """The bytes of the buffers of result, a and b, of one depth."""
         return [
-            SIDE * desc.itemsize * desc.dims[-1] * rows
-            for desc, rows in zip(fold.used.values(), self.rows, strict=False)
+            SIDE * _held(name, desc) * desc.dims[-1] * rows
+            for (name, desc), rows in zip(fold.used.items(), self.rows, strict=False)
         ]
 
     def places(self, fold: PoolingFold) -> list[int]:
@@ -198,7 +206,7 @@ class _Bands:
 
 def _fitting(fold: PoolingFold) -> _Bands | None:
     """Bands whose buffers fit into the room, if there are any."""
-    least = sum(SIDE * desc.itemsize * desc.dims[-1] for desc in fold.used.values())
+    least = sum(SIDE * _held(name, desc) * desc.dims[-1] for name, desc in fold.used.items())
     if least > tasks.BUFFERS:
         return None
     height = min(_height(fold, SIDE), len(fold.axes[1].taps))
@@ -232,27 +240,36 @@ def _cut(fold: PoolingFold, height: int) -> _Bands:
     return _Bands(tasks.BAND.table(table), runs, (height, most, b))
 
 
+def _held(name: str, desc: MemoryDesc) -> int:
+    """The bytes of an element in a buffer: of b as it is, of the others as f32."""
+    return desc.itemsize if name == "b" else F32_BYTES
+
+
 def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
     """A step whose kernel works on buffers."""
     columns, planes, views = part.loops[-1], bands.planes(fold), []
     strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
-    for i, (desc, place) in enumerate(zip(fold.used.values(), bands.places(fold), strict=False)):
-        size, width = desc.itemsize, desc.dims[-1]
-        channels = np.minimum(np.arange(SIDE), columns.extent - 1) * (size * columns.strides[i])
+    moves = [0] * len(strides)
+    places = bands.places(fold)
+    for i, ((name, desc), place) in enumerate(zip(fold.used.items(), places, strict=False)):
+        size, width = _held(name, desc), desc.dims[-1]
+        step = desc.itemsize * columns.strides[i]
+        channels = np.minimum(np.arange(SIDE), columns.extent - 1) * step
         pixels = np.arange(bands.rows[i] * width) * (SIDE * size)
         depth, height, _ = strides[i]
         views.append({
             "buffer": place, "outside": Table(channels.astype(np.int64)),
             "inside": Table(pixels.astype(np.int64)), "depth": depth, "height": height,
-            "width": width, "item": size, "plane": planes[i],
+            "width": width, "joined": height == width * desc.itemsize, "item": size,
+            "plane": planes[i],
         })  # fmt: skip
+        kinds = [desc.data_type, desc.data_type if name == "b" else "f32"]
+        moves[i] = CopyKernel("transposed", *(kinds if i else reversed(kinds))).address
         strides[i] = (0, SIDE * size * width, SIDE * size)
     reads = fold.uses_b and fold.name != "largest"
     fields = _fields(fold, SIDE, strides) | {"a_d": planes[1]}
     if reads:
         fields["b_d"] = planes[2]
-    types = [desc.data_type for desc in fold.used.values()]
-    moves = [CopyKernel("transposed", kind, kind).address for kind in (types[0], types[-1])]
     staging = {
         "channels": columns.extent, "moves": moves, "b_read": reads,
         "b_written": fold.uses_b and not reads, "views": views,

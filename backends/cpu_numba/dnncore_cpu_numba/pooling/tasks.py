@@ -44,12 +44,13 @@ VIEW = Record(
     ("outside inside", "address", "of tables: of channels in memory, of pixels in the buffer"),
     ("depth height", "bytes", "from one to the next in memory"),
     ("width", "count"),
+    ("joined", "flag", "rows follow each other in memory"),
     ("item plane", "bytes", "of an element, and of a depth in the buffer"),
 )
 STAGING = Record(
     "buffers of a fold",
     ("channels", "count"),
-    ("moves", Many("address", 2), "a `COPY_CALL` of `TRANSPOSED`: of result and a, of b"),
+    ("moves", Many("address", 3), "a `COPY_CALL` of `TRANSPOSED`: of result, a and b"),
     ("b_read b_written", "flag", "b has a buffer"),
     ("views", Many(VIEW), "of result, a and b"),
 )
@@ -170,7 +171,7 @@ def _read_band(params, band, tensors, buffers, starts):
     for tap in range(params.d[band.depth].taps):
         depth = band.source_depth + tap * band.depth_step
         for i in range(_A, _B + staging.b_read):
-            view, move = staging.views[i], staging.moves[i - _A]
+            view, move = staging.views[i], staging.moves[i]
             buffer = buffers + view.buffer + tap * view.plane
             image = load_i64(tensors, i)
             _move_rows(staging, move, view, image, buffer, depth, start, stop, True)
@@ -195,7 +196,7 @@ def _write_band(params, band, tensors, buffers):
     """Transpose the results back."""
     staging = params.staging
     for i in range(1 + staging.b_written):
-        view, move = staging.views[_B * i], staging.moves[i]
+        view, move = staging.views[_B * i], staging.moves[_B * i]
         buffer, image = buffers + view.buffer, load_i64(tensors, _B * i)
         first, last = band.first, band.last
         _move_rows(staging, move, view, image, buffer, band.depth, first, last, False)
@@ -207,7 +208,7 @@ def _move_rows(staging, move, view, image, buffer, depth, start, stop, inwards):
     width, item = view.width, view.item
     image += depth * view.depth + start * view.height
     rows, length = stop - start, width
-    if view.height == width * item:
+    if view.joined:
         rows, length = 1, (stop - start) * width
     shape = TRANSPOSED.room()
     shape.a = SIDE if inwards else length

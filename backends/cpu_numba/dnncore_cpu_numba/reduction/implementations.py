@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Refused, data_type
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
+from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
-from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, ReductionFold, fold
+from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, LANES, ReductionFold, fold, fold_of
 from dnncore_cpu_numba.runtime.program import Arg, Scratch, Step
-from dnncore_cpu_numba.runtime.tensor import moved
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 SRC_ARG, DST_ARG = Arg(0), Arg(1)
 DST, SRC = 0, 1  # in nests
@@ -34,9 +35,9 @@ _ALIGNMENT = 64  # bytes
 class ReductionImplementation(Implementation[Reduction]):
     """Rows folded into accumulators in the first-level cache."""
 
-    takes_repeats = True
-
     name = "cpu_numba:simd"
+    data_types = ("f32", "f16", "bf16")
+    takes_repeats = True
 
     def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
@@ -47,8 +48,8 @@ class ReductionImplementation(Implementation[Reduction]):
             return refusal
         folds, nbytes = _plan(op)
 
-        def steps() -> list[Step]:
-            return [step for fold in folds for step in fold.steps(op)]
+        def steps(result: Tensor) -> list[Step]:
+            return [step for fold in folds for step in fold.steps(op, result)]
 
         return offered(op, attr, engine, steps, nbytes, efficiency=0.6, exact=_is_exact(op))
 
@@ -113,12 +114,18 @@ class _Fold:
     source: Arg | Scratch = SRC_ARG
     part_bytes: int = 0
 
-    def steps(self, op: Reduction) -> Iterator[Step]:
-        """Make the steps; compiles what they need."""
+    def steps(self, op: Reduction, result: Tensor) -> Iterator[Step]:
+        """Make the steps; compiles what they need. result: stands for dst."""
         piece, again = self.piece, isinstance(self.source, Scratch)
         mapped, plain = _rules(op)
         rule = plain if again else mapped
-        finish = FINISHES[op.algorithm] if isinstance(self.target, Arg) else 0
+        target, kind = self.target, "f32"
+        finish = 0
+        if target == DST_ARG:
+            target, kind = result.address, result.desc.data_type
+            finish = FINISHES[op.algorithm]
+        size = data_type(kind).itemsize
+        source_size = 4 if again else op.src.itemsize
         parts = 1 if again else piece.parts
         per_part = -(-piece.steps // parts)
         places = piece.places if piece.way == "columns" else piece.places.without(1)
@@ -131,16 +138,18 @@ class _Fold:
                 outer, row = part.without(1), part.loops[-1]
                 width = count = row.extent
             values = {
-                "results": outer.table([4, 4]), "places": places.table([4]), "steps": piece.steps,
+                "results": outer.table([size, source_size]),
+                "places": places.table([source_size]), "steps": piece.steps,
                 "parts": parts, "per_part": per_part, "in_lanes": piece.way == "lanes",
                 "width": width, "length": count, "src_stride": row.strides[SRC],
                 "dst_stride": row.strides[DST], "function": getattr(rule, piece.way).address,
                 "merge": plain.columns.address, "start": rule.start, "power": op.p,
                 "finish": finish, "divisor": op.src.nelems / op.dst.nelems, "eps": op.eps,
                 "part_bytes": self.part_bytes, "row": folded.extent,
+                "dst_size": size, "store": conversion("f32", kind),
                 "starts": {
-                    "dst": moved(self.target, 4 * part.offsets[DST]),
-                    "source": {"src": moved(self.source, 4 * part.offsets[SRC])},
+                    "dst": moved(target, size * part.offsets[DST]),
+                    "source": {"src": moved(self.source, source_size * part.offsets[SRC])},
                 },
             }  # fmt: skip
             grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
@@ -190,7 +199,7 @@ def _pieces(op: Reduction) -> list[list[_Piece]]:
     """The nests of src that are folded into the same results, for each part of dst."""
     found: dict[int, list[_Piece]] = {}
     quick = _rules(op)[0].rows is not None
-    for nest in nests(op.src.dims, (op.dst, op.src)):
+    for nest in nests(op.src.dims, (op.dst.with_offset0(0), op.src)):
         kept = tuple(loop for loop in nest.loops if loop.strides[DST])
         rest = [Loop(x.extent, x.strides[SRC:]) for x in nest.loops if not x.strides[DST]]
         results = Nest(nest.offsets, kept).ordered(SRC)
@@ -251,10 +260,11 @@ def _dense(results: Nest) -> Nest:
 
 def _rules(op: Reduction) -> tuple[ReductionFold, ReductionFold]:
     """The folds of src and of outcomes."""
-    if not op.is_norm:
-        rule = FOLDS["sum" if op.algorithm == "mean" else op.algorithm]
-        return rule, rule
-    return FOLDS[{1.0: "sizes", 2.0: "squares"}.get(op.p, "powers")], FOLDS["sum"]
+    if op.is_norm:
+        mapped, plain = {1.0: "sizes", 2.0: "squares"}.get(op.p, "powers"), "sum"
+    else:
+        mapped = plain = "sum" if op.algorithm == "mean" else op.algorithm
+    return fold_of(mapped, op.src.data_type), fold_of(plain)
 
 
 TABLE = (ReductionImplementation(),)

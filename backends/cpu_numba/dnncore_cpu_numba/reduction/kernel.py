@@ -17,6 +17,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import NEST
+from dnncore_cpu_numba.codegen.type_conversion import STORED, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 
 SOURCE = Record("source of a reduction", ("src", "address"))
@@ -34,6 +35,8 @@ FOLD = Record(
     ("finish", "index", "of `FINISHES`"),
     ("divisor eps", "float32"),
     ("part_bytes", "bytes", "from a part's outcomes to the next"),
+    ("dst_size", "bytes", "of an element"),
+    ("store", "address", "a kernel that converts rows of f32 to dst; 0 for f32"),
     ("row", "elements", "of src that `RowsKernel` folds into one"),
     ("starts", TENSORS),
 )
@@ -55,7 +58,7 @@ I32 = ir.IntType(32)
 class RowsKernel(NativeKernel):
     """A class of kernels.
 
-    map, combine: of MAPS and COMBINATIONS.
+    map, combine: of MAPS and COMBINATIONS. source: the type of what is folded.
     """
 
     ARGUMENTS = FOLD_CALL
@@ -63,6 +66,7 @@ class RowsKernel(NativeKernel):
 
     map: str
     combine: str
+    source: str = "f32"
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()
@@ -79,6 +83,7 @@ class _Emitter:
         self.builder, self.args = builder, args
         self.map, self.combine = MAPS[kernel.map], COMBINATIONS[kernel.combine]
         self.heeds_nan = kernel.combine in ("larger", "smaller")
+        self.source, self.size = kernel.source, vir.bytes_of(STORED[kernel.source])
         self.vector, self.bits = vir.vector_of(BEST.lanes), ir.IntType(BEST.lanes)
         params = vir.address(builder, args["params"])
         self.length = vir.field(builder, params, FOLD, "row")
@@ -89,7 +94,7 @@ class _Emitter:
         """Fold row by row."""
         builder, args = self.builder, self.args
         src, sums = (vir.address(builder, args[name]) for name in ("src", "sums"))
-        step = builder.shl(args["stride"], I64(2))
+        step = builder.mul(args["stride"], I64(self.size))
 
         def row(index: Value, _: Sequence[Value]) -> list[Value]:
             place = vir.at(builder, sums, builder.shl(index, I64(2)))
@@ -113,7 +118,7 @@ class _Emitter:
         for at_once in (AT_ONCE, 1):
             while len(folded) > at_once:
                 folded = [self.combine(builder, *pair) for pair in _pairs(folded)]
-            turns, size = builder.udiv(left, I64(at_once * lanes)), I64(4 * at_once * lanes)
+            turns, size = builder.udiv(left, I64(at_once * lanes)), I64(self.size * at_once * lanes)
             nan, *folded = self._turns(x, turns, [nan, *folded])
             x = vir.at(builder, x, builder.mul(turns, size))
             left = builder.urem(left, I64(at_once * lanes))
@@ -122,7 +127,7 @@ class _Emitter:
 
     def _turns(self, x: Value, count: Value, state: Sequence[Value]) -> list[Value]:
         """Fold as many vectors a turn as there are accumulators; the state begins with NaN's."""
-        builder, size = self.builder, 4 * self.vector.count
+        builder, size = self.builder, self.size * self.vector.count
 
         def turn(index: Value, inside: Sequence[Value]) -> list[Value]:
             nan, *folded = inside
@@ -131,11 +136,14 @@ class _Emitter:
             for i in range(len(folded)):
                 place = vir.at(builder, start, size * i)
                 vir.prefetch(builder, vir.at(builder, place, AHEAD))
-                values.append(self.map(builder, vir.load(builder, place, self.vector, None)))
+                values.append(self.map(builder, self._load(place)))
             pairs = zip(folded, values, strict=True)
             return [self._nan(nan, values), *(self.combine(builder, *pair) for pair in pairs)]
 
         return vir.loop(builder, count, state, turn)
+
+    def _load(self, place: Value, mask: Value | None = None) -> Value:
+        return load_as_f32(self.builder, place, self.source, self.vector.count, mask)
 
     def _nan(self, nan: Value, values: Sequence[Value]) -> Value:
         """The mask of NaN, with those of these values. One comparison covers two vectors."""
@@ -152,7 +160,7 @@ class _Emitter:
         builder, before = self.builder, self.builder.block
         with builder.if_then(builder.icmp_signed(">", count, I64(0))):
             mask = vir.first_lanes(builder, count, self.vector.count)
-            value = self.map(builder, vir.load(builder, x, self.vector, mask))
+            value = self.map(builder, self._load(x, mask))
             both = builder.select(mask, self.combine(builder, folded, value), folded)
             ways = (before, (nan, folded)), (builder.block, (self._nan(nan, [value]), both))
         merged = [builder.phi(value.type) for value in (nan, folded)]

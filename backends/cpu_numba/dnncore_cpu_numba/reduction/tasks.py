@@ -21,6 +21,7 @@ than those of one long sum.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,11 @@ import numpy as np
 from dnncore_cpu_numba.codegen import vecmath
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import prefetch
-from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
+from dnncore_cpu_numba.codegen.pointers import LOADS_AS_F32, load_f32, stack, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, task
+from dnncore_cpu_numba.codegen.type_conversion import STORED
+from dnncore_cpu_numba.codegen.vector_ir import bytes_of
+from dnncore_cpu_numba.copies.typed_rows import convert_row
 from dnncore_cpu_numba.reduction.kernel import FOLD, FOLD_CALL, MAPS, SOURCE, TENSORS, RowsKernel
 
 COLUMNS = 1024  # results of a row at most
@@ -85,8 +89,12 @@ def fold(params, begin, end):
             count = 1
         _finish(params, totals, count)
         dst = tensors.dst + part * params.part_bytes
-        for i in range(count):
-            store_f32(dst, i * params.dst_stride, load_f32(totals, i))
+        if params.store:
+            step = params.dst_stride * params.dst_size
+            convert_row(params.store, totals, 4, dst, step, count)
+        else:
+            for i in range(count):
+                store_f32(dst, i * params.dst_stride, load_f32(totals, i))
         part += 1
         if part == parts:
             part = 0
@@ -169,9 +177,15 @@ class ReductionFold:
     start: float
 
 
-def _fold(name: str, start: float, combine: str, map_: str) -> ReductionFold:
-    """The native functions of an algorithm; `columns` of nothing folds the lanes into the first."""
+@functools.cache
+def fold_of(rule: str, source: str = "f32") -> ReductionFold:
+    """The native functions of a rule for a type of what is folded.
+
+    `columns` of nothing folds the lanes into the first.
+    """
+    first, combine, map_ = RULES[rule]
     each, both = device(_EACH[map_]), device(_BOTH[combine])
+    load, size = LOADS_AS_F32[source], bytes_of(STORED[source])
 
     def columns(src, stride, sums, count, params):
         p = params.power
@@ -179,34 +193,34 @@ def _fold(name: str, start: float, combine: str, map_: str) -> ReductionFold:
             _fold_lanes(sums, both)
         elif stride == 1:
             for i in range(count):
-                value = each(load_f32(src, i), p)
+                value = each(load(src, i), p)
                 store_f32(sums, i, both(load_f32(sums, i), value))
         else:
             for i in range(count):
-                value = each(load_f32(src, i * stride), p)
+                value = each(load(src, i * stride), p)
                 store_f32(sums, i, both(load_f32(sums, i), value))
 
     def lanes(src, stride, sums, count, params):
         p = params.power
         done = count - count % _STRETCH if stride == 1 else 0
         for start in range(0, done, _STRETCH):
-            x = src + 4 * start
-            prefetch(x + _AHEAD, 4 * _STRETCH)
+            x = src + size * start
+            prefetch(x + _AHEAD, size * _STRETCH)
             for i in range(LANES):
-                a, b = each(load_f32(x, i), p), each(load_f32(x, LANES + i), p)
-                c, d = each(load_f32(x, 2 * LANES + i), p), each(load_f32(x, 3 * LANES + i), p)
+                a, b = each(load(x, i), p), each(load(x, LANES + i), p)
+                c, d = each(load(x, 2 * LANES + i), p), each(load(x, 3 * LANES + i), p)
                 store_f32(sums, i, both(load_f32(sums, i), both(both(a, b), both(c, d))))
         for start in range(done, count, LANES):
             some = min(LANES, count - start)
             for i in range(some):
-                value = each(load_f32(src, (start + i) * stride), p)
+                value = each(load(src, (start + i) * stride), p)
                 store_f32(sums, i, both(load_f32(sums, i), value))
 
-    columns.__name__ = f"{name}_columns"
-    lanes.__name__ = f"{name}_lanes"
-    rows = RowsKernel(map_, combine) if map_ in MAPS else None
+    columns.__name__ = f"{rule}_columns_{source}"
+    lanes.__name__ = f"{rule}_lanes_{source}"
+    rows = RowsKernel(map_, combine, source) if map_ in MAPS else None
     function = native_function(FOLD_CALL)
-    return ReductionFold(function(columns), function(lanes), rows, start)
+    return ReductionFold(function(columns), function(lanes), rows, first)
 
 
 @device
@@ -221,12 +235,13 @@ def _fold_lanes(sums, both):
         count //= 4
 
 
-FOLDS = {
-    "max": _fold("max", float("-inf"), "larger", "itself"),
-    "min": _fold("min", float("inf"), "smaller", "itself"),
-    "sum": _fold("sum", 0.0, "sum", "itself"),
-    "mul": _fold("mul", 1.0, "product", "itself"),
-    "sizes": _fold("sizes", 0.0, "sum", "size"),
-    "squares": _fold("squares", 0.0, "sum", "square"),
-    "powers": _fold("powers", 0.0, "sum", "power"),
+RULES = {
+    "max": (float("-inf"), "larger", "itself"),
+    "min": (float("inf"), "smaller", "itself"),
+    "sum": (0.0, "sum", "itself"),
+    "mul": (1.0, "product", "itself"),
+    "sizes": (0.0, "sum", "size"),
+    "squares": (0.0, "sum", "square"),
+    "powers": (0.0, "sum", "power"),
 }
+"""Rules by name: the outcome of nothing, and the names in `_BOTH` and `_EACH`."""

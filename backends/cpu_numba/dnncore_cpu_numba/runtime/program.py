@@ -7,7 +7,6 @@ place, so that a chain of bound programs is a new table over the old blocks.
 
 from __future__ import annotations
 
-import copy
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,17 +50,6 @@ class Step:
     def __post_init__(self, values: Mapping[str, Any]) -> None:
         if self.items > 0:
             self.params = cast(Record, self.task.params).pack(values)  # a step's task has them
-
-    def redirected(self, index: int, start: int) -> Step:
-        """A copy of the step with the scratchpad, from `start` bytes on, in place of a memory."""
-        step = copy.copy(self)
-        step.params = [
-            Scratch(start + param.byte_offset)
-            if isinstance(param, Arg) and param.index == index
-            else param
-            for param in self.params
-        ]
-        return step
 
     def row(self, distance: int, threads: int) -> dict[str, int]:
         """The values of the step's `ROW` in the driver's table."""

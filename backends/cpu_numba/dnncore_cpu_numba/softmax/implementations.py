@@ -10,6 +10,7 @@ NaN or +inf in it, gives NaN, as the formula does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, Refused, Softmax
@@ -17,6 +18,7 @@ from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.gather import places
+from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, refuse_long, walked
@@ -29,9 +31,9 @@ _GRAIN = 2048  # elements of a part at least: exponentials take their time
 class SoftmaxImplementation(Implementation[Softmax]):
     """The three passes of the formula over vectors or slabs."""
 
-    takes_repeats = True
-
     name = "cpu_numba:simd"
+    data_types = ("f32", "f16", "bf16")
+    takes_repeats = True
 
     def __init__(self, inputs: Sequence[str], vectors: Task, slabs: Task) -> None:
         self.inputs = tuple(inputs)
@@ -47,11 +49,12 @@ class SoftmaxImplementation(Implementation[Softmax]):
         if refusal := refuse_post_ops(op, attr) or refuse_long(op.result.dims[op.axis]):
             return refusal
         efficiency = 0.5 if _is_contiguous(op) else 0.3
-        return offered(op, attr, engine, lambda: self._make_steps(op), efficiency=efficiency)
+        steps = partial(self._make_steps, op)
+        return offered(op, attr, engine, steps, efficiency=efficiency)
 
-    def _make_steps(self, op: Softmax) -> list[Step]:
+    def _make_steps(self, op: Softmax, result: Tensor) -> list[Step]:
         named, length = arguments(op), op.result.dims[op.axis]
-        tensors = {name: named[name] for name in (op.result_name, *self.inputs)}
+        tensors = {op.result_name: result} | {name: named[name] for name in self.inputs}
         if _is_contiguous(op) and length >= _SHORT:
             return _steps(self.vectors, 1, op, tensors)
         return _steps(self.slabs, _slab_columns(length), op, tensors)
@@ -75,16 +78,21 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
     descs = [tensor.desc for tensor in tensors.values()]
     length = op.result.dims[op.axis]
     streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES
-    tables = [Table(4 * places(desc, op.axis)[:length]) for desc in descs]
+    tables = [Table(desc.itemsize * places(desc, op.axis)[:length]) for desc in descs]
+    result, *inputs = (desc.data_type for desc in descs)
+    kernels = [conversion("f32", result), *(conversion(kind, "f32") for kind in inputs)]
+    by_name = {
+        "sizes": [desc.itemsize for desc in descs], "places": tables, "kernels": kernels,
+    }  # fmt: skip
+    past = conversion("f32", result, streamed=True) if streamed else 0
+    common = {key: dict(zip(tensors, each, strict=True)) for key, each in by_name.items()}
+    common |= {"length": length, "log": op.algorithm == "log", "streamed": streamed, "past": past}
     steps = []
     for nest in nests(op.result.dims, descs, without=(op.axis,)):
         for part in nest.ordered().rows(columns):
             row, outer = part.loops[-1], part.without(1)
-            values = walked(outer, tensors) | {
-                "length": length, "log": op.algorithm == "log", "streamed": streamed,
-                "columns": row.extent, "strides": dict(zip(tensors, row.strides, strict=True)),
-                "places": dict(zip(tensors, tables, strict=True)),
-            }  # fmt: skip
+            strides = dict(zip(tensors, row.strides, strict=True))
+            values = common | walked(outer, tensors) | {"columns": row.extent, "strides": strides}
             grain = -(-_GRAIN // (length * row.extent))
             steps.append(Step(function, values, outer.size, grain=grain))
     return steps

@@ -1,0 +1,57 @@
+"""Rows of any data type within tasks: read as f32 into buffers, and written from them.
+
+The kernels are `CopyKernel`s of rows, which convert; `conversion` returns their addresses. An
+address of 0 stands for f32, which needs none.
+"""
+
+from __future__ import annotations
+
+from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.task import device
+from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, ROWS, CopyKernel
+
+
+def conversion(source: str, target: str, **options: bool) -> int:
+    """The address of the kernel that converts rows; 0 if there is nothing to convert.
+
+    options: fields of `CopyKernel`.
+    """
+    if source == target:
+        return 0
+    return CopyKernel("rows", source, target, **options).address
+
+
+@device
+def convert_row(kernel, source, source_step, target, target_step, count):
+    """Copy a row of another data type. Steps are in bytes."""
+    convert_rows(kernel, source, source_step, 0, target, target_step, 0, 1, count, 0)
+
+
+@device
+def convert_rows(
+    kernel, source, source_step, source_row, target, target_step, target_row, rows, columns, ahead
+):
+    """Copy rows of another data type. Steps and rows are in bytes. ahead: see `ROWS`."""
+    shape = ROWS.room()
+    shape.columns, shape.rows, shape.planes = columns, rows, 1
+    shape.src_column, shape.src_row, shape.src_plane = source_step, source_row, 0
+    shape.dst_column, shape.dst_row, shape.dst_plane = target_step, target_row, 0
+    shape.ahead = ahead
+    COPY_CALL.call(kernel, src=source, dst=target, shape=shape)
+
+
+@device
+def stream_row_as(kernel, streamed, x, y, size, count):
+    """Copy a row of f32 to elements of `size` bytes; whole lines of y bypass the caches."""
+    head = min(count, -y % LINE // size)
+    body = (count - head) & -(LINE // size)
+    if body == 0:
+        head = 0
+    rest = count - head - body
+    if head:
+        convert_row(kernel, x, 4, y, size, head)
+    if body:
+        convert_row(streamed, x + 4 * head, 4, y + size * head, size, body)
+    if rest:
+        done = head + body
+        convert_row(kernel, x + 4 * done, 4, y + size * done, size, rest)
