@@ -17,7 +17,7 @@ from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, LANES, ReductionFold, fold, fold_of
-from dnncore_cpu_numba.runtime.program import Arg, Scratch, Step
+from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 SRC_ARG, DST_ARG = Arg(0), Arg(1)
@@ -119,7 +119,8 @@ class _Fold:
         piece, again = self.piece, isinstance(self.source, Scratch)
         mapped, plain = _rules(op)
         rule = plain if again else mapped
-        target, kind = self.target, "f32"
+        target: Param = self.target
+        kind = "f32"
         finish = 0
         if target == DST_ARG:
             target, kind = result.address, result.desc.data_type

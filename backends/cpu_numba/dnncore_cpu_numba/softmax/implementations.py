@@ -81,10 +81,11 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
     tables = [Table(desc.itemsize * places(desc, op.axis)[:length]) for desc in descs]
     result, *inputs = (desc.data_type for desc in descs)
     kernels = [conversion("f32", result), *(conversion(kind, "f32") for kind in inputs)]
-    by_name = {
+    by_name: dict[str, list[Any]] = {
         "sizes": [desc.itemsize for desc in descs], "places": tables, "kernels": kernels,
     }  # fmt: skip
     past = conversion("f32", result, streamed=True) if streamed else 0
+    common: dict[str, Any]
     common = {key: dict(zip(tensors, each, strict=True)) for key, each in by_name.items()}
     common |= {"length": length, "log": op.algorithm == "log", "streamed": streamed, "past": past}
     steps = []
