@@ -18,6 +18,7 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps, zero_padding
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
@@ -31,7 +32,7 @@ class ElementWise(Implementation[OpT]):
     """
 
     name = "cpu_numba:simd"
-    data_types = ("f32", "f16", "bf16")
+    data_types = (*FLOATS, *INTEGERS)
     takes_repeats = True
 
     def __init__(self, stages: Callable[[OpT], list[post_ops.Stage]]) -> None:

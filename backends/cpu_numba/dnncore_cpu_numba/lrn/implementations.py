@@ -16,6 +16,7 @@ from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
 from dnncore_cpu_numba.copies.typed_rows import conversion
@@ -58,7 +59,7 @@ class LRNImplementation(Implementation[LRN]):
     """Window sums in the first-level cache."""
 
     name = "cpu_numba:simd"
-    data_types = ("f32", "f16", "bf16")
+    data_types = FLOATS
     takes_repeats = True
 
     def accept(self, op: LRN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

@@ -15,6 +15,12 @@ from dnncore_cpu_numba.pooling.kernel import FoldName
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
+LOWEST = {
+    "f32": -(2 - 2.0**-23) * 2.0**127, "bf16": -(2 - 2.0**-7) * 2.0**127, "f16": -65504.0,
+    "s32": -(2.0**31), "s8": -128.0, "u8": 0.0,
+}  # fmt: skip
+"""The least finite value of each type, which is the largest of no cells."""
+
 
 @dataclass(frozen=True)
 class PoolingFold:
@@ -22,7 +28,7 @@ class PoolingFold:
 
     tensors: result, a and b; an absent b stays at 0. index: bits of a tap in b. divisor: of every
     sum, None where each has its own. axes: d, h and w; a missing dim has one place. taps: from one
-    place of the window to the next along each axis.
+    place of the window to the next along each axis. empty: the result of a window without cells.
     """
 
     name: FoldName
@@ -31,6 +37,13 @@ class PoolingFold:
     divisor: int | None
     axes: tuple[windows.Along, ...]
     taps: tuple[int, int, int]
+    empty: float
+
+    @property
+    def held(self) -> str:
+        """The type that the kernel computes with. The largest s32 is found without rounding."""
+        exact = self.name == "largest" and self.tensors["a"].desc.data_type == "s32"
+        return "s32" if exact else "f32"
 
     @property
     def uses_b(self) -> bool:
@@ -63,7 +76,9 @@ def fold_of(op: Pooling, workspace: MemoryDesc | None) -> PoolingFold:
     divisor = math.prod(op.kernel) if even else None
     height, width = (1, *op.kernel)[-2:]
     tensors = {"result": given[op.result_name], "a": a, "b": b}
-    return PoolingFold(name, tensors, index, divisor, axes, (height * width, width, 1))
+    taps = (height * width, width, 1)
+    empty = LOWEST[op.dst_role.data_type] if name == "largest" else 0.0
+    return PoolingFold(name, tensors, index, divisor, axes, taps, empty)
 
 
 def _axes(

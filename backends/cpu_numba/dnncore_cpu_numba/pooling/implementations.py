@@ -14,6 +14,7 @@ from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, Pooling, Refused
 from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.pooling.fold import PoolingFold, fold_of
@@ -26,7 +27,7 @@ class DirectPooling(Implementation[Pooling]):
     """Pooling in both directions, with each result in registers."""
 
     name = "cpu_numba:direct"
-    data_types = ("f32", "f16", "bf16")
+    data_types = (*FLOATS, *INTEGERS)
     takes_repeats = True
 
     def accept(self, op: Pooling, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
@@ -62,7 +63,7 @@ def _copies(fold: PoolingFold) -> tuple[dict[str, Tensor], int]:
     if are_even(fold):
         return copies, nbytes
     for name, desc in fold.used.items():
-        kind = "f32" if name == "result" else desc.data_type  # so that it is rounded once
+        kind = fold.held if name == "result" else desc.data_type  # so that it is rounded once
         channels_last = desc.with_format("a" + "cde"[: desc.ndims - 2] + "b").with_data_type(kind)
         copies[name] = Tensor(Scratch(nbytes), channels_last)
         nbytes += -(-channels_last.nbytes // LINE) * LINE

@@ -26,9 +26,7 @@ _BAND = 8192  # taps of a band, in vectors: so many that a part is some microsec
 _MOST_BANDS = 1024  # unless buffers are too small; more than any number of threads needs
 _FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
-_LOWEST = {"f32": -(2 - 2.0**-23) * 2.0**127, "bf16": -(2 - 2.0**-7) * 2.0**127, "f16": -65504.0}
-"""What a maximum of no cells is, in each type."""
-F32_BYTES = 4
+BYTES = 4  # of an element that is computed
 
 
 def fold_steps(fold: PoolingFold) -> list[Step]:
@@ -74,7 +72,7 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
     strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
     result, source = (fold.tensors[name].desc for name in ("result", "a"))
     kernel = replace(_kernel(fold, columns), source=source.data_type, target=result.data_type)
-    whole = kernel.lanes * F32_BYTES == LINE and columns % kernel.lanes == 0
+    whole = kernel.lanes * BYTES == LINE and columns % kernel.lanes == 0
     fetches = whole and sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
     kernel = replace(kernel, fetches=fetches)
     in_lines = whole and not any(step % LINE for step in strides[0])
@@ -105,16 +103,11 @@ def _step(
     common = walked(outer, fold.tensors) | {
         "d": along[0], "runs": along[1], "segments": along[2], "segment_count": len(segments[2]),
         "bands": Table(bands.table), "band_count": count,
-        "empty": _empty(fold), "uniform": fold.divisor is not None,
+        "empty": fold.empty, "uniform": fold.divisor is not None,
     }  # fmt: skip
     height = _height(fold, part.loops[-1].extent)
     grain = -(-height // max(1, bands.rows[0])) // 4 or 1
     return Step(tasks.pool, {**common, **values}, outer.size * count, grain=grain)
-
-
-def _empty(fold: PoolingFold) -> float:
-    """The result of a window without cells."""
-    return _LOWEST[fold.tensors["a"].desc.data_type] if fold.name == "largest" else 0.0
 
 
 def _height(fold: PoolingFold, columns: int) -> int:
@@ -135,7 +128,9 @@ def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
     lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
     width = width if width <= _MOST_UNROLLED else 1
-    kernel = PoolingKernel(fold.name, lanes, "points", fold.index, width=width)
+    kernel = PoolingKernel(
+        fold.name, lanes, "points", fold.index, fold.held, fold.held, fold.held, width=width
+    )
     if columns >= lanes * kernel.tile:
         return replace(kernel, along="columns")
     return kernel
@@ -241,8 +236,8 @@ def _cut(fold: PoolingFold, height: int) -> _Bands:
 
 
 def _held(name: str, desc: MemoryDesc) -> int:
-    """The bytes of an element in a buffer: of b as it is, of the others as f32."""
-    return desc.itemsize if name == "b" else F32_BYTES
+    """The bytes of an element in a buffer: of b as it is, of the others as they are computed."""
+    return desc.itemsize if name == "b" else BYTES
 
 
 def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
@@ -263,7 +258,7 @@ def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
             "width": width, "joined": height == width * desc.itemsize, "item": size,
             "plane": planes[i],
         })  # fmt: skip
-        kinds = [desc.data_type, desc.data_type if name == "b" else "f32"]
+        kinds = [desc.data_type, desc.data_type if name == "b" else fold.held]
         moves[i] = CopyKernel("transposed", *(kinds if i else reversed(kinds))).address
         strides[i] = (0, SIDE * size * width, SIDE * size)
     reads = fold.uses_b and fold.name != "largest"

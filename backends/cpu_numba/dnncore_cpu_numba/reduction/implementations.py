@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Refused, data_type
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, LANES, ReductionFold, fold, fold_of
@@ -36,7 +37,7 @@ class ReductionImplementation(Implementation[Reduction]):
     """Rows folded into accumulators in the first-level cache."""
 
     name = "cpu_numba:simd"
-    data_types = ("f32", "f16", "bf16")
+    data_types = (*FLOATS, *INTEGERS)
     takes_repeats = True
 
     def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

@@ -17,6 +17,7 @@ from dnncore.backend import Accepted, Attributes, Implementation, Refused, Softm
 from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
@@ -32,7 +33,7 @@ class SoftmaxImplementation(Implementation[Softmax]):
     """The three passes of the formula over vectors or slabs."""
 
     name = "cpu_numba:simd"
-    data_types = ("f32", "f16", "bf16")
+    data_types = (*FLOATS, "s8", "u8")
     takes_repeats = True
 
     def __init__(self, inputs: Sequence[str], vectors: Task, slabs: Task) -> None:
