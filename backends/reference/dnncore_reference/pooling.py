@@ -39,13 +39,19 @@ def backward(
     return {"diff_src": windows.crop(padded)}
 
 
+def _least(dtype: np.dtype[Any]) -> float:
+    """The least finite value of a type, which is the largest of no cells."""
+    if np.issubdtype(dtype, np.integer):
+        return float(np.iinfo(dtype).min)
+    return float(finfo(dtype).min)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+
+
 def _maximum(op: PoolingForward, src: Array) -> dict[str, Array]:
     """Find the first maximum in row-major order of the taps, and which tap it is."""
     windows = _windows(op)
     padded = windows.pad(src)
     inside = windows.pad(np.ones(src.shape, bool), outside=False)
-    least = finfo(op.dst.dtype).min  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
-    best = np.full(op.dst.dims, least, np.float64)
+    best = np.full(op.dst.dims, _least(op.dst.dtype), np.float64)
     place = np.zeros(op.dst.dims)
     found = np.zeros(op.dst.dims, bool)
     for index, tap in enumerate(windows.taps()):

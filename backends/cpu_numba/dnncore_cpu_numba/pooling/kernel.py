@@ -333,11 +333,11 @@ class _Emitter:
     def _finish(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
         """Divide and store."""
         builder = self.builder
-        divisor = vir.repeat(builder, vir.float_of(builder, self.fields["divisor"]), self.vector)
+        divisor = vir.float_of(builder, self.fields["divisor"])
         for i, point in enumerate(points):
             value = point.value
             if self.kernel.fold == "sum":
-                value = builder.fdiv(value, divisor)
+                value = builder.fdiv(value, vir.repeat(builder, divisor, self.vector))
             place = self._at("result", places["result"], i)
             value = converted(builder, value, self.kernel.held, self.kernel.target)
             store = vir.store(builder, value, place, None)
