@@ -14,7 +14,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dnncore_cpu_numba.codegen.type_conversion import STORED, as_f32
+from dnncore_cpu_numba.codegen.type_conversion import (
+    STORED,
+    as_f32,
+    from_f32,
+    pair_as_f32,
+    pair_from_f32,
+)
 from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I32, I64, bytes_of
 
 _F64 = ir.DoubleType()
@@ -92,7 +98,45 @@ def _loader_as_f32(data_type):
 LOADS_AS_F32 = {kind: load_f32 if kind == "f32" else _loader_as_f32(kind) for kind in STORED}
 """The functions (address, index) that return an element of a data type as float32."""
 
+
+def _storer_from_f32(data_type):
+    """A function (address, index, value) that stores a float32 as an element of a type."""
+    element = STORED[data_type]
+
+    @emitted(types.void, types.int64, types.int64, types.float32)
+    def store(builder, address, index, value):
+        value = from_f32(builder, value, data_type)
+        builder.store(value, _pointer(builder, address, index, element), align=bytes_of(element))
+
+    return store
+
+
 store_f32 = _storer(types.float32, F32)
+STORES_FROM_F32 = {kind: store_f32 if kind == "f32" else _storer_from_f32(kind) for kind in STORED}
+"""The functions (address, index, value) that store a float32 as an element of a data type."""
+
+
+def _loader_of_pairs(half):
+    """A function (address, index) that returns a half of pair number `index` of bf16 as float32."""
+
+    @emitted(types.float32, types.int64, types.int64)
+    def load(builder, address, index):
+        pair = builder.load(_pointer(builder, address, index, I32), align=2)
+        return pair_as_f32(builder, pair)[half]
+
+    return load
+
+
+load_low_bf16, load_high_bf16 = (_loader_of_pairs(half) for half in range(2))
+
+
+@emitted(types.void, types.int64, types.int64, types.float32, types.float32)
+def store_pair_bf16(builder, address, index, low, high):
+    """Store two float32 as pair number `index` of bf16."""
+    pair = pair_from_f32(builder, low, high)
+    builder.store(pair, _pointer(builder, address, index, I32), align=2)
+
+
 store_i64 = _storer(types.int64, I64)
 store_i32 = _storer(types.int64, I32)
 store_i8 = _storer(types.int64, I8)

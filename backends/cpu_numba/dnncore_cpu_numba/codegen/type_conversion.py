@@ -138,16 +138,34 @@ def _to_bf16(builder: Builder, x: Value) -> Value:
 
     The processor's own conversion flushes subnormal numbers.
     """
+    upper = builder.lshr(_rounded_to_bf16(builder, x), constant(kind_of(x, I32), 16))
+    return builder.trunc(upper, kind_of(x, I16))
+
+
+def _rounded_to_bf16(builder: Builder, x: Value) -> Value:
+    """Bits of float32 whose upper half is the bf16."""
     kind = kind_of(x, I32)
     bits = builder.bitcast(x, kind)
-    upper = builder.lshr(bits, constant(kind, 16))
-    odd = builder.and_(upper, constant(kind, 1))
-    carried = builder.lshr(
-        builder.add(bits, builder.add(odd, constant(kind, 0x7FFF))), constant(kind, 16)
-    )
-    quiet = builder.or_(upper, constant(kind, 0x40))
-    is_nan = builder.fcmp_unordered("uno", x, x)
-    return builder.trunc(builder.select(is_nan, quiet, carried), kind_of(x, I16))
+    odd = builder.and_(builder.lshr(bits, constant(kind, 16)), constant(kind, 1))
+    carried = builder.add(bits, builder.add(odd, constant(kind, 0x7FFF)))
+    quiet = builder.or_(bits, constant(kind, 0x400000))
+    return builder.select(builder.fcmp_unordered("uno", x, x), quiet, carried)
+
+
+def pair_as_f32(builder: Builder, pair: Value) -> tuple[Value, Value]:
+    """The two bf16 in each i32 as float32, the lower half first."""
+    kind, real = pair.type, kind_of(pair, F32)
+    low = builder.shl(pair, constant(kind, 16))
+    high = builder.and_(pair, constant(kind, -(1 << 16)))
+    return builder.bitcast(low, real), builder.bitcast(high, real)
+
+
+def pair_from_f32(builder: Builder, low: Value, high: Value) -> Value:
+    """Two float32 as the bf16 in an i32."""
+    kind = kind_of(low, I32)
+    low = builder.lshr(_rounded_to_bf16(builder, low), constant(kind, 16))
+    high = builder.and_(_rounded_to_bf16(builder, high), constant(kind, -(1 << 16)))
+    return builder.or_(low, high)
 
 
 # -- f16 -------------------------------------------------------------------------------------------

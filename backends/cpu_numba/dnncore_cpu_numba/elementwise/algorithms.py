@@ -1,8 +1,8 @@
 """The algorithms of `dnncore.algorithms` as stages: native functions over contiguous float32.
 
 A stage is a native function of `STAGE_CALL`: y = f(x, operand, condition), where y may be one of
-the others. In the tables below a function takes one element of each. They say what NaN does: a
-comparison with it is false.
+the others. Stages of half types convert each element on the way. In the tables below a function
+takes one element of each. They say what NaN does: a comparison with it is false.
 """
 
 # ruff: noqa: ARG001, ARG005 - stages of a kind have the same parameters
@@ -17,8 +17,18 @@ import numpy as np
 from dnncore_cpu_numba.codegen import vecmath
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream
-from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
-from dnncore_cpu_numba.codegen.task import Task, exact, native_function
+from dnncore_cpu_numba.codegen.pointers import (
+    LOADS_AS_F32,
+    STORES_FROM_F32,
+    load_f32,
+    load_high_bf16,
+    load_low_bf16,
+    stack,
+    store_pair_bf16,
+)
+from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function
+from dnncore_cpu_numba.codegen.type_conversion import HALVES, STORED
+from dnncore_cpu_numba.codegen.vector_ir import bytes_of
 
 STAGE = Record(
     "stage",
@@ -90,48 +100,90 @@ def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 Element = Callable[..., Any]
 STREAMED: dict[Task, Task] = {}
-"""The twin of each stage that writes whole cache lines past the caches: a multiple of 16 elements,
-to a multiple of 64 bytes, where no input is."""
+"""The twin of each stage that writes whole cache lines past the caches: a multiple of 64 bytes, to
+a multiple of 64 bytes, where no input is."""
+TYPED: dict[tuple[Task, str], Task] = {}
+"""Stages whose tensors are all of a half type, by the stage of f32 and the type. They have twins,
+too, and read no condition."""
 
 
-def _stage(name: str, element: Element, *, zipped: bool) -> Task:
+def _run(element_of: Callable[[Any], Element], data_type: str) -> Callable[..., None]:
+    """The loop y[i] = element(first + i, ...) for `count` elements of a type."""
+    each, put = exact(element_of(LOADS_AS_F32[data_type])), STORES_FROM_F32[data_type]
+
+    def run(x, operand, condition, y, first, count, alpha, beta):
+        for i in range(count):
+            put(y, i, each(first + i, x, operand, condition, alpha, beta))
+
+    loop: Callable[..., None] = device(run)
+    return loop
+
+
+def _run_of_pairs(element_of: Callable[[Any], Element]) -> Callable[..., None]:
+    """The loop over bf16 in pairs, which takes fewer instructions. first: an even number."""
+    low, high = exact(element_of(load_low_bf16)), exact(element_of(load_high_bf16))
+    rest = _run(element_of, "bf16")
+
+    def run(x, operand, condition, y, first, count, alpha, beta):
+        start, pairs = first // 2, count // 2
+        for i in range(pairs):
+            a = low(start + i, x, operand, condition, alpha, beta)
+            b = high(start + i, x, operand, condition, alpha, beta)
+            store_pair_bf16(y, i, a, b)
+        if count % 2:
+            last = count - 1
+            rest(x, operand, condition, y + 2 * last, first + last, 1, alpha, beta)
+
+    loop: Callable[..., None] = device(run)
+    return loop
+
+
+def _stage(
+    name: str, element_of: Callable[[Any], Element], *, zipped: bool, data_type: str = "f32"
+) -> Task:
     """The stage y[i] = element(i, x, operand, condition, alpha, beta).
 
-    zipped: it reads the operand.
+    element_of: makes the element function, given a function that loads. zipped: it reads the
+    operand.
     """
-    each = exact(element)
+    size = bytes_of(STORED[data_type])
+    run = _run_of_pairs(element_of) if data_type == "bf16" else _run(element_of, data_type)
     kind, _, algorithm = name.partition("_")
     heavy = kind in ("eltwise", "slope") and algorithm in _HEAVY
-    longest = _HEAVY_CHUNK if heavy else _CHUNK
+    longest = _HEAVY_CHUNK if heavy or data_type != "f32" else _CHUNK
 
     def stage(stage, x, operand, condition, y, length):
         alpha, beta = stage.alpha, stage.beta
         if x == y:  # LLVM has to know, or it makes a scalar loop
-            for i in range(length):
-                store_f32(y, i, each(i, y, operand, condition, alpha, beta))
+            run(y, operand, condition, y, 0, length, alpha, beta)
         elif zipped and operand == y:
-            for i in range(length):
-                store_f32(y, i, each(i, x, y, condition, alpha, beta))
+            run(x, y, condition, y, 0, length, alpha, beta)
         else:
-            for i in range(length):
-                store_f32(y, i, each(i, x, operand, condition, alpha, beta))
+            run(x, operand, condition, y, 0, length, alpha, beta)
 
     def streamed(stage, x, operand, condition, y, length):
         alpha, beta = stage.alpha, stage.beta
         chunk = stack(_CHUNK_BUFFER)
         for start in range(0, length, longest):
             count = min(longest, length - start)
-            prefetch(x + 4 * (start + _AHEAD), 4 * longest)
+            prefetch(x + size * (start + _AHEAD), size * longest)
             if zipped:
-                prefetch(operand + 4 * (start + _AHEAD), 4 * longest)
-            for i in range(count):
-                value = each(start + i, x, operand, condition, alpha, beta)
-                store_f32(chunk, i, value)
-            stream(chunk, y + 4 * start, count)
+                prefetch(operand + size * (start + _AHEAD), size * longest)
+            run(x, operand, condition, chunk, start, count, alpha, beta)
+            stream(chunk, y + size * start, count * size // 4)
 
-    stage.__name__, streamed.__name__ = name, f"{name}_streamed"
+    suffix = "" if data_type == "f32" else f"_{data_type}"
+    stage.__name__, streamed.__name__ = f"{name}{suffix}", f"{name}{suffix}_streamed"
     made = native_function(STAGE_CALL)(stage)
     STREAMED[made] = native_function(STAGE_CALL)(streamed)
+    return made
+
+
+def _stages(name: str, element_of: Callable[[Any], Element], *, zipped: bool) -> Task:
+    """The stage of f32; those of half types are in `TYPED`."""
+    made = _stage(name, element_of, zipped=zipped)
+    for kind in HALVES:
+        TYPED[made, kind] = _stage(name, element_of, zipped=zipped, data_type=kind)
     return made
 
 
@@ -139,30 +191,36 @@ def _map(name: str, function: Callable[..., Any]) -> Task:
     """The stage y = function(x, alpha, beta)."""
     f = _inlined(function)
 
-    def element(i, x, operand, condition, alpha, beta):
-        return f(load_f32(x, i), alpha, beta)
+    def element_of(load: Any) -> Element:
+        return lambda i, x, operand, condition, alpha, beta: f(load(x, i), alpha, beta)
 
-    return _stage(name, element, zipped=False)
+    return _stages(name, element_of, zipped=False)
 
 
 def _gradient(name: str, function: Callable[..., Any]) -> Task:
     """The stage y = function(x, alpha, beta) * operand."""
     f = _inlined(function)
 
-    def element(i, x, operand, condition, alpha, beta):
-        return f(load_f32(x, i), alpha, beta) * load_f32(operand, i)
+    def element_of(load: Any) -> Element:
+        def element(i, x, operand, condition, alpha, beta):
+            return f(load(x, i), alpha, beta) * load(operand, i)
 
-    return _stage(name, element, zipped=True)
+        return element
+
+    return _stages(name, element_of, zipped=True)
 
 
 def _zip(name: str, function: Callable[..., Any]) -> Task:
     """The stage y = function(x, operand, alpha, beta)."""
     f = _inlined(function)
 
-    def element(i, x, operand, condition, alpha, beta):
-        return f(load_f32(x, i), load_f32(operand, i), alpha, beta)
+    def element_of(load: Any) -> Element:
+        def element(i, x, operand, condition, alpha, beta):
+            return f(load(x, i), load(operand, i), alpha, beta)
 
-    return _stage(name, element, zipped=True)
+        return element
+
+    return _stages(name, element_of, zipped=True)
 
 
 def _selected(i, x, operand, condition, alpha, beta):
@@ -267,7 +325,7 @@ BINARY = _tasks(_zip, "binary", {
 
 ADD_SCALED = _zip("add_scaled", lambda x, y, alpha, beta: beta * x + alpha * y)
 PRELU = _zip("prelu", lambda x, y, alpha, beta: x if x > _ZERO else y * x)
-SELECT = _stage("select", _selected, zipped=True)
+SELECT = _stage("select", lambda _load: _selected, zipped=True)
 
 COSTS = {
     table[name]: 3.0 if name == "pow" else 0.5 for table in (ELTWISE, SLOPES) for name in _HEAVY

@@ -31,6 +31,7 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     TILE_LENGTH,
     Stage,
     apply_stages,
+    apply_typed,
     copy_tile,
     forget,
 )
@@ -86,6 +87,7 @@ class _Chain:
         kind = self.descs[0].data_type
         store = conversion("f32", kind)
         past = conversion("f32", kind, streamed=True) or 1 if streamed else 0
+        self.stages, self.streamed = stages, streamed
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
         self.common: dict[str, Any] = {
@@ -111,10 +113,15 @@ class _Chain:
     def along(self, nest: Nest) -> Step:
         """The step for a single loop, or none."""
         loop = nest.loops[0] if nest.loops else Loop(1, (1,) * len(self.tensors))
-        all_f32 = {desc.data_type for desc in self.descs} == {"f32"}
-        plain = self.common["count"] <= 1 and {*loop.strides} == {1} and all_f32
+        kinds = {desc.data_type for desc in self.descs}
+        simple = len(self.stages) <= 1 and {*loop.strides} == {1}
+        plain = simple and kinds == {"f32"}
+        common = self.common
+        if simple and len(kinds) == 1 and all(stage.computes(*kinds) for stage in self.stages):
+            common = self._in_one_pass(*kinds)
+            plain = True
         tensors = zip(self._starts(nest), loop.strides, self.kinds, strict=True)
-        values = self.common | {
+        values = common | {
             "extent": loop.extent, "longest": loop.extent if plain else TILE_LENGTH,
             "tensor_count": len(self.tensors),
             "tensors": [
@@ -122,6 +129,12 @@ class _Chain:
             ],
         }  # fmt: skip
         return _step(_along, values, -(-loop.extent // _CHUNK), _CHUNK)
+
+    def _in_one_pass(self, data_type: str) -> dict[str, Any]:
+        """What `apply_typed` needs."""
+        rows = [stage.row(streamed=self.streamed, data_type=data_type) for stage in self.stages]
+        chain = Table(STAGE.table(rows))
+        return self.common | {"apply": apply_typed.address, "chain": chain}
 
     def _starts(self, nest: Nest) -> list[Param]:
         parts = zip(self.tensors, self.itemsizes, nest.offsets, strict=True)

@@ -75,16 +75,21 @@ class Stage:
         """Its measured time divided by that of reading and writing memory."""
         return algorithms.COSTS.get(self.task, 0.0)
 
-    def row(self, *, streamed: bool = False) -> dict[str, Any]:
+    def row(self, *, streamed: bool = False, data_type: str = "f32") -> dict[str, Any]:
         """The values of its `STAGE`. Compiles the function.
 
-        streamed: with the function's twin.
+        streamed: with the function's twin. data_type: of its tensors; see `computes`.
         """
+        task = self.task if data_type == "f32" else algorithms.TYPED[self.task, data_type]
         return {
-            "function": self.task.address, "alpha": self.alpha, "beta": self.beta,
+            "function": task.address, "alpha": self.alpha, "beta": self.beta,
             "operand": self.operand, "condition": self.condition,
-            "streamed": algorithms.STREAMED[self.task].address if streamed else 0,
+            "streamed": algorithms.STREAMED[task].address if streamed else 0,
         }  # fmt: skip
+
+    def computes(self, data_type: str) -> bool:
+        """Whether it has a function whose tensors are of this type."""
+        return (self.task, data_type) in algorithms.TYPED
 
 
 def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:
@@ -191,6 +196,21 @@ def apply_stages(chain, count, copy, store, streamed, tensors, rows, columns, ro
             _convert(streamed if past else store, source, tensors, rows, columns)
         else:
             COPY_TILE.call(copy, source=source, target=tensors, rows=rows, columns=columns)
+
+
+@native_function(CHAIN_CALL)
+def apply_typed(chain, count, copy, store, streamed, tensors, rows, columns, room):  # noqa: ARG001
+    """Run the only stage over rows of contiguous tensors of the type that it computes."""
+    stage = chain[0]
+    x, y, size, operand = tensors[SRC].address, tensors.address, tensors.size, 0
+    if stage.operand >= 0:
+        operand = tensors[stage.operand].address
+    past = streamed != 0 and x != y and operand != y
+    past = past and y % LINE == 0 and columns * size % LINE == 0
+    STAGE_CALL.call(
+        stage.streamed if past else stage.function, stage=stage, x=x, operand=operand,
+        condition=0, y=y, length=columns,
+    )  # fmt: skip
 
 
 @device
