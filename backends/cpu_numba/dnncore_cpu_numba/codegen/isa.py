@@ -164,6 +164,12 @@ def host_features() -> Mapping[str, bool]:
         return {}
 
 
+@functools.cache
+def host_cpu() -> str:
+    """LLVM's name of this processor's kind, such as znver4."""
+    return str(llvm.get_host_cpu_name())
+
+
 AVAILABLE = tuple(isa for isa in ISAS if not isa.obstacle)
 """The sets of vectors that this process may use, best first."""
 

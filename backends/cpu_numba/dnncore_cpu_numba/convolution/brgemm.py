@@ -194,7 +194,7 @@ class BrgemmData(Brgemm):
         tensor, depth = as_5d(plan.tensors[g.gathered]), g.depth
         if arithmetic.group > 1:
             reader = GroupReader(
-                plan, arithmetic, g, _zero_point(plan, "src"), inside=self.isa.has_tiles
+                plan, arithmetic, g, _zero_point(plan, "src"), inside=self.isa.has_tiles and not g.backward
             )  # fmt: skip
             image, g, depth = reader.image(tensor), reader.g, reader.depth
         else:

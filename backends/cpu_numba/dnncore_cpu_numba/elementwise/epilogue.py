@@ -32,11 +32,11 @@ from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 class Correction:
     """x = x - the product of operands, of sums of integers; it precedes all other stages.
 
-    splats, types: as in `Operand`; of integers.
+    splats: as in `Operand`. types: of integers; () if all are s32.
     """
 
     splats: tuple[bool, ...] = (False,)
-    types: tuple[str, ...] = ("s32",)
+    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,8 @@ def apply(
     calls = iter(operands[_operand_rows(chain) :])
     corrections = [stage for stage in chain if isinstance(stage, Correction)]
     for correction in corrections:
-        own = _typed(views, correction.splats, correction.types)
+        types = correction.types or ("s32",) * len(correction.splats)
+        own = _typed(views, correction.splats, types)
         for i, (m, n) in enumerate(places):
             values = [view.load_integer(m, n, splat=splat) for view, splat in own]
             tile[i] = builder.sub(tile[i], functools.reduce(builder.mul, values))

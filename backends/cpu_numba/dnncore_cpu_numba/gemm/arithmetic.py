@@ -17,11 +17,12 @@ from llvmlite import ir
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen import vector_ir as vir
-from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.isa import Isa, host_cpu
 from dnncore_cpu_numba.codegen.type_conversion import I16
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant
 
-TILE_SPEED = 4  # of tile registers, over vectors with the same groups
+TILE_SPEED = 2  # for each element of a group, measured
+SLOW_PAIRS = 0.6  # of bf16 on Intel's processors, measured on Sapphire Rapids; Zen 4 reaches 2
 INTEGERS = ("s8", "u8")  # of one byte
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd",
           4: "llvm.x86.sse2.pmadd.wd"}  # fmt: skip
@@ -66,9 +67,14 @@ class Arithmetic:
             return self.a in isa.products and (self.b == "s8" or isa.has_tiles)
         return self.a == "f32" or (self.b == self.a and self.a in isa.products)
 
-    def speed(self, isa: Isa) -> int:
-        """The products of a multiply-add's time, over those of f32."""
-        return self.group * (TILE_SPEED if isa.has_tiles else 1) if self.is_native(isa) else 1
+    def speed(self, isa: Isa) -> float:
+        """The products in the time of one of f32."""
+        if not self.is_native(isa):
+            return 1.0
+        if isa.has_tiles:
+            return TILE_SPEED * self.group
+        is_slow = self.a == "bf16" and not host_cpu().startswith("znver")
+        return SLOW_PAIRS if is_slow else self.group
 
     def sums(self, lanes: int) -> ir.VectorType:
         """A vector of sums."""
