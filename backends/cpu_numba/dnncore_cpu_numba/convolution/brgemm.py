@@ -193,9 +193,8 @@ class BrgemmData(Brgemm):
         g, arithmetic = Geometry.of(op), self.arithmetic(op)
         tensor, depth = as_5d(plan.tensors[g.gathered]), g.depth
         if arithmetic.group > 1:
-            reader = GroupReader(
-                plan, arithmetic, g, _zero_point(plan, "src"), inside=self.isa.has_tiles and not g.backward
-            )  # fmt: skip
+            inside = self.isa.has_tiles and not g.backward
+            reader = GroupReader(plan, arithmetic, g, _zero_point(plan, "src"), inside=inside)
             image, g, depth = reader.image(tensor), reader.g, reader.depth
         else:
             image = self.read_image(plan, tensor, depth)
