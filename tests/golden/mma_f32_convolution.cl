@@ -21,6 +21,7 @@
 #define B_ALONG_K 1
 #define WINDOW 1
 #define FLAT_K 0
+#define EVEN_K 0
 #define PADDED_COLUMNS 0
 #define BAND 8
 #ifndef HALVES
@@ -248,8 +249,9 @@ static inline uint bf16_pair(const float low, const float high) {
 #define B_AT(line, chunk) ((chunk) ^ (B_ALONG_K ? (line) >> 2 & (CHUNKS - 1) : ACROSS(line)))
 #define ACROSS(line) (ELEMENT_BYTES == 4 ? ((line) & 3) << 1 : (line) & 7)
 
-// Where lines across k are is in tables, unless k has one digit (FLAT_K).
-#define HAS_TABLES ((!A_ALONG_K || !B_ALONG_K) && !FLAT_K)
+// Where lines across k are is in tables, unless k has one digit (FLAT_K), or a lies along k and the
+// inner digit of k has whole stages (EVEN_K).
+#define HAS_TABLES ((!A_ALONG_K || !B_ALONG_K) && !FLAT_K && !EVEN_K)
 
 // The same in chunks from the first line. Tensor cores that read local memory prescribe it: lines of
 // 8 chunks, permuted by the line's lowest bits; longer lines are in blocks of 8 chunks.
@@ -570,6 +572,9 @@ void mma(
         const int at = k_at + b_line + (i) * B_STEP;                                               \
         TAKE(B_TILE + COPY_TO(B, b, i), b, at * b_k.w, at < k_end ? b_bytes : 0);                  \
     }
+#elif EVEN_K
+#define COPY_B(slot, i)                                                                            \
+    TAKE(B_TILE + COPY_TO(B, b, i), b, b_lines_at + (i) * B_STEP * b_k.w, bytes ? b_bytes : 0);
 #elif WINDOW_B
 #define COPY_B(slot, i)                                                                            \
     {                                                                                              \
@@ -587,7 +592,11 @@ void mma(
     }
 #endif
 
-#if FLAT_K
+#if EVEN_K
+#define PLACE_IN_K(stage)                                                                          \
+    const int b_lines_at =                                                                         \
+        b_from - at_chunk + ((at_chunk - a_chunk) * PER_CHUNK + b_line) * b_k.w;
+#elif FLAT_K
 #define PLACE_IN_K(stage) const int k_at = (stage) * DEPTH, k_end = is_needed ? inner : 0;
 #else
 #define PLACE_IN_K(stage)

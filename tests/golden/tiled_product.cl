@@ -10,6 +10,9 @@
 #define B_WIDTH 4
 #define B_ALONG_K 0
 #define C_WIDTH 4
+#define NUMBER float
+#define NUMBERS float4
+#define SUM_VALUE(sum) (sum)
 #define A_TYPE float
 #define A_ELEMENTS float4
 #define A_READ(at) as_float4(*(__global const float4 *)(at))
@@ -105,7 +108,8 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 // along k, not along its rows. C_WIDTH neighbours along a row of c are one store. WINDOW_A or
 // WINDOW_B: the operand that is an image. A coordinate is made of digits of the row and of k. Where
 // one is outside the image, the element is 0. `gemm/elements.py` names the functions that read and
-// write elements of each type.
+// write elements of each type. A NUMBER is a float or, where integers are multiplied, a uint, so
+// that sums wrap around.
 //
 // The kernel does not return early if there is nothing to do, because PoCL 3.0 then drops
 // conditions after barriers. It divides by sizes that are at least 1 instead.
@@ -135,7 +139,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
         READ_OLD(at)                                                                              \
         UNROLL for (int e = 0; e < C_WIDTH; e++) {                                                \
             const int4 d = digits(column + e, columns);                                           \
-            result[e] = post_ops((sums)[e], old[e], z.x, z.y, z.z, r.x, r.y, r.z, r.w, d.x, d.y,  \
+            result[e] = post_ops(SUM_VALUE((sums)[e]), old[e], z.x, z.y, z.z, r.x, r.y, r.z, r.w, d.x, d.y,  \
                                  d.z, d.w POST_ARGS);                                             \
         }                                                                                         \
         C_WRITE(at, GET(result));                                                                 \
@@ -163,8 +167,8 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 
 #define JOIN(a, b) JOINED(a, b)
 #define JOINED(a, b) a##b
-#define VALUE_1 float
-#define VALUE_4 float4
+#define VALUE_1 NUMBER
+#define VALUE_4 NUMBERS
 
 // Into a tile's line; a vector along k goes to four lines.
 #define STORE_1(target, edge, along_k, value) *(target) = value;
@@ -175,7 +179,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
         (target)[2 * LINE(edge)] = value.z;                  \
         (target)[3 * LINE(edge)] = value.w;                  \
     } else {                                                 \
-        *(__local float4 *)(target) = value;                 \
+        *(__local NUMBERS *)(target) = value;                \
     }
 
 #if defined(WINDOW_A) || defined(WINDOW_B)
@@ -217,8 +221,8 @@ void gemm_tiled(
     const int4 c_column,
     const int c_part,
     const int part) {
-    __local float4 a_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
-    __local float4 b_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
+    __local NUMBERS a_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
+    __local NUMBERS b_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
     __local int a_at_row[TILE_ROWS], b_at_row[TILE_COLUMNS];
     __local int c_at_row[TILE_ROWS], c_at_column[TILE_COLUMNS];
 #ifndef PLAIN_K
@@ -335,10 +339,10 @@ void gemm_tiled(
         FETCH_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
-// What was fetched, to local memory, as floats.
+// What was fetched, to local memory, as numbers.
 #define STORE_SIDE(side, SIDE, edge, step)                                                       \
     UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
-        __local float *target = (__local float *)side##_tile[(step) & 1] +                       \
+        __local NUMBER *target = (__local NUMBER *)side##_tile[(step) & 1] +                     \
                                 SIDE(i, K_OF) * LINE(edge) + SIDE(i, ROW_OF);                    \
         const JOIN(VALUE_, SIDE##_WIDTH) value = SIDE##_VALUE(side##_next[i]);                   \
         JOIN(STORE_, SIDE##_WIDTH)(target, edge, SIDE##_ALONG_K, value)                          \
@@ -349,7 +353,7 @@ void gemm_tiled(
         STORE_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
-    float sums[ITEM_ROWS][ITEM_COLUMNS];
+    NUMBER sums[ITEM_ROWS][ITEM_COLUMNS];
     UNROLL for (int i = 0; i < ITEM_ROWS; i++)
         UNROLL for (int j = 0; j < ITEM_COLUMNS; j++) sums[i][j] = 0;
     const int warp = item / LANES, lane = item % LANES;
@@ -365,10 +369,10 @@ void gemm_tiled(
     for (int step = 0; step < steps; step++) {
         if (step + 1 < steps) FETCH(step + 1)
         if (step % (TABLE / DEPTH) == 0) LOCATE(step / (TABLE / DEPTH) + 1)
-        __local const float4 *a_line = a_tile[step & 1] + y;
-        __local const float4 *b_line = b_tile[step & 1] + x;
+        __local const NUMBERS *a_line = a_tile[step & 1] + y;
+        __local const NUMBERS *b_line = b_tile[step & 1] + x;
         _Pragma("unroll 2") for (int line = 0; line < DEPTH; line++) {
-            float some_a[ITEM_ROWS], some_b[ITEM_COLUMNS];
+            NUMBER some_a[ITEM_ROWS], some_b[ITEM_COLUMNS];
             UNROLL for (int i = 0; i < ITEM_ROWS / 4; i++)
                 vstore4(a_line[line * LINE(TILE_ROWS) / 4 + i * DOWN], i, some_a);
             UNROLL for (int j = 0; j < ITEM_COLUMNS / 4; j++)

@@ -199,7 +199,7 @@ MUCH = ["--matmul 64x65:65x64", "--matmul 65x64:64x64", "--softmax 16x1000"]
 def options_of_compilers(target, text, monkeypatch):
     """The options of the programs that a problem needs."""
     options = []
-    monkeypatch.setattr(Builder, "program", lambda _, __, own, *___: options.extend(own))
+    monkeypatch.setattr(Builder, "program", lambda _, __, own, *___, **____: options.extend(own))
     (problem,) = read(text.split())
     (pd,) = dnn.primitive_descs(problem.op, target.engine, problem.attr, impl=target.impl)
     dnn.cache.primitives.clear()

@@ -37,13 +37,13 @@ class MatMulImplementation(GemmImplementation[MatMul]):
                 1, op.weights, Strides(batch=batch(weights), k=(weights[-2],), n=(weights[-1],))
             ),
             c=matrix(last, op.dst, result(op.dst.strides)),
-            **chain(op, attr, result, result),
+            **chain(op, attr, result, result, {"src": result, "weights": result}),
         )
 
 
 def _batch_dims(op: MatMul, attr: Attributes) -> list[list[int]]:
     """Group the batch dims of more than one element into runs that all operands step as one."""
-    operands = [op.src, op.weights, op.dst, *(desc for _, desc in attr.operands())]
+    operands = [op.src, op.weights, op.dst, *(desc for _, desc in attr.arguments(op))]
     if op.bias is not None:
         operands.append(op.bias)
     groups: list[list[int]] = []

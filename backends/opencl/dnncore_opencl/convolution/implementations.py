@@ -99,6 +99,10 @@ class Forward(_Direct[core.ConvolutionForward]):
         def bias(strides: Sequence[int]) -> Strides:
             return Strides(batch=(oc * strides[0],), m=strides[0])
 
+        def of_weights(strides: Sequence[int]) -> Strides:
+            group, channel, *_ = _weights_strides(op, strides)
+            return Strides(batch=(group,), m=channel)
+
         patches = Strides(batch=(ic * image.channel,), n=image.pixels, k=image.taps)
         yield Gemm(
             batch=(groups,),
@@ -109,7 +113,7 @@ class Forward(_Direct[core.ConvolutionForward]):
             b=matrix(0, op.src, patches, image.offset),
             c=matrix(last, op.dst, result(op.dst.strides)),
             window=image.window,
-            **chain(op, attr, result, bias),
+            **chain(op, attr, result, bias, {"weights": of_weights, "src": result}),
         )
 
 

@@ -21,7 +21,10 @@ from dnncore.backend import PostOp
 from dnncore_opencl.codegen.layout import Parameters
 from dnncore_opencl.codegen.vectors import TO_FLOAT, TYPES, scalar_functions, with_lanes
 from dnncore_opencl.elementwise.algorithms import chain
+from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.schema import Arg, Schema
+
+CONTRACT = "#pragma OPENCL FP_CONTRACT"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,20 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """The steps around a chain: x is multiplied by the product of `factors`, and after the chain
+    divided by `scales` and moved by `zero_points`. These are the types of their operands.
+    """
+
+    factors: tuple[str, ...] = ()
+    scales: tuple[str, ...] = ()
+    zero_points: tuple[str, ...] = ()
+
+
+NO_SCALING = Scaling()
+
+
+@dataclass(frozen=True)
 class Epilogue:
     """The code of a chain, and the parameters that it adds to a kernel, with their arguments."""
 
@@ -45,18 +62,37 @@ class Epilogue:
     arguments: Mapping[str, Any]
 
 
-def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int) -> Epilogue:
-    """Generate a chain for `rank` coordinates; `operands` are those of its steps, in order."""
+def epilogue(
+    post_ops: Sequence[PostOp],
+    operands: Sequence[Operand],
+    rank: int,
+    scaling: Scaling = NO_SCALING,
+    *,
+    is_exact: bool = False,
+) -> Epilogue:
+    """Generate a chain for `rank` coordinates; `operands` are those of its steps, in order.
+
+    is_exact: whether each operation is rounded, so that results are equal on all devices.
+    """
     parameters = Parameters()
-    kinds = [desc.data_type for post_op in post_ops for _, desc in post_op.operands]
+    own = [desc.data_type for post_op in post_ops for _, desc in post_op.operands]
+    kinds = [*scaling.factors, *own, *scaling.scales, *scaling.zero_points]
     values = []
     for place, (kind, operand) in enumerate(zip(kinds, operands, strict=True)):
         parameters.buffer(f"post{place}", f"const {TYPES[kind]}", Arg(operand.index))
         values.append(TO_FLOAT.get(kind, "{}").format(_value(place, operand, parameters)))
-    steps = [step.text for step in chain(post_ops, values, "old", parameters.real)]
+    first, last = len(scaling.factors), len(scaling.factors) + len(own)
+    steps = [f"x = x * ({' * '.join(values[:first])});"] if first else []
+    steps += [step.text for step in chain(post_ops, values[first:last], "old", parameters.real)]
+    behind = ["x = x * reciprocal({});"] * len(scaling.scales)
+    behind += ["x = x + {};"] * len(scaling.zero_points)
+    steps += [text.format(value) for text, value in zip(behind, values[last:], strict=True)]
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
     code = with_lanes(_code(steps, parameters.schema, rank, reads_dst=reads_dst), 1)
-    return Epilogue(scalar_functions(kinds) + code, parameters.schema, parameters.arguments)
+    functions = scalar_functions(kinds) + (template("reciprocal") if scaling.scales else "")
+    if is_exact:
+        code = f"{CONTRACT} OFF\n{code}\n{CONTRACT} ON"
+    return Epilogue(functions + code, parameters.schema, parameters.arguments)
 
 
 def _value(place: int, operand: Operand, parameters: Parameters) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
+from dnncore_opencl.codegen.vectors import TYPES
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.product import Gemm, Window
-from dnncore_opencl.runtime.schema import Schema
+from dnncore_opencl.gemm.product import Gemm, Matrix, Window
+from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 # Where an image ends: 0 <= at + n * digits of n + k * digits of k < size, along each dim.
 WINDOW = Schema(w_at=INT4, w_n=INT4, w_k=INT4, w_size=INT4)
 
+ZERO_POINTS = ("a_zero", "b_zero")
 COORDINATES = 8  # of an element of c: three digits of the batch, m, four digits of n
 
 
@@ -23,7 +25,18 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
         strides = (*batch, matrix.strides.m, *n)
         operands.append(Operand(matrix.index, matrix.offset, strides))
-    return epilogue(gemm.post_ops, operands, COORDINATES)
+    return epilogue(gemm.post_ops, operands, COORDINATES, gemm.scaling, is_exact=gemm.is_integer)
+
+
+def zero_point_buffers(
+    zero_points: Sequence[Matrix | None],
+) -> tuple[Schema, dict[str, Arg]]:
+    """The parameters with the zero points of a and b, and their arguments."""
+    named = {
+        name: own for name, own in zip(ZERO_POINTS, zero_points, strict=True) if own is not None
+    }
+    buffers = {name: Buffer(f"const {TYPES[own.data_type]}") for name, own in named.items()}
+    return Schema(**buffers), {name: Arg(own.index) for name, own in named.items()}
 
 
 def batch_argument(batch: Sequence[int], offset: int) -> Any:

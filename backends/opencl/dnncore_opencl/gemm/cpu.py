@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.codegen.vectors import HALVES
+from dnncore_opencl.codegen.vectors import COMPUTED, CONVERTED
 from dnncore_opencl.gemm.elements import Elements
+from dnncore_opencl.gemm.family import QUANTIZATION
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -32,7 +33,8 @@ class CpuFamily(Strided):
 
     name: ClassVar[str] = "simd"
     columns_last: ClassVar[bool] = True
-    data_types: ClassVar[tuple[str, ...]] = ("f32", *HALVES)
+    data_types: ClassVar[tuple[str, ...]] = COMPUTED
+    attributes: ClassVar[tuple[str, ...]] = QUANTIZATION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
 
     units: int
@@ -78,11 +80,33 @@ class CpuFamily(Strided):
             "EACH_ROW(DO)": " ".join(f"DO({row})" for row in range(tile)),
         }
         groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
-        types = {"A": gemm.a.data_type, "B": gemm.b.data_type, "C": gemm.c.data_type}
-        for name, data_type in types.items():
-            defines |= ELEMENTS.defines(name, data_type, 1)
-            defines |= ELEMENTS.defines(f"{name}_VECTOR", data_type, self.vector)
-            defines |= {f"{name}_CONVERTS": 1} if data_type in HALVES else {}
-        widths = [(data_type, lanes) for data_type in types.values() for lanes in (1, self.vector)]
+        defines |= _types(gemm, self.vector)
+        types = (gemm.a.data_type, gemm.b.data_type, gemm.c.data_type)
+        widths = [(data_type, lanes) for data_type in types for lanes in (1, self.vector)]
         snippets, conversions = (template("fetch"),), ELEMENTS.snippets(widths)
         return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets, conversions)
+
+
+def _types(gemm: Gemm, vector: int) -> dict[str, str | int]:
+    """The functions of the operands, and the types of products and of their sums."""
+    has_zero_points = gemm.zero_points != (None, None)
+    number = "uint" if gemm.is_integer and has_zero_points else "float"
+    to_sum = "(x)" if number == "uint" else f"as_uint{vector}(convert_int{vector}(x))"
+    defines: dict[str, str | int] = {
+        "NUMBER": number,
+        "SUM": "uint" if gemm.is_integer else "float",
+        "TO_SUM(x)": to_sum if gemm.is_integer else "(x)",
+        "SUM_VALUE(sum)": "(float)as_int(sum)" if gemm.is_integer else "(sum)",
+        "KEPT(x)": "as_uint(x)" if gemm.is_integer else "(x)",
+    }
+    sides = zip(("A", "B"), (gemm.a, gemm.b), gemm.zero_points, strict=True)
+    for name, matrix, zero_point in sides:
+        data_type = matrix.data_type
+        defines |= ELEMENTS.factor(name, data_type, 1, number)
+        defines |= ELEMENTS.factor(f"{name}_VECTOR", data_type, vector, number)
+        if zero_point:
+            values, zero = f"{name}_VECTOR_VALUE(bits)", f"{name.lower()}_zero[0]"
+            defines[values] = f"({defines[values]} - ({number})({zero}))"
+        defines |= {f"{name}_CONVERTS": 1} if data_type in CONVERTED else {}
+    defines |= ELEMENTS.defines("C", gemm.c.data_type, 1)
+    return defines | ELEMENTS.defines("C_VECTOR", gemm.c.data_type, vector)

@@ -47,6 +47,27 @@ class Elements:
             **({f"{name}_WRITE(at, value)": written} if name.startswith("C") else {}),
         }
 
+    def factor(
+        self, name: str, data_type: str, lanes: int, number: str, zero: str = ""
+    ) -> dict[str, str]:
+        """Return the functions of a factor of products, whose values are of the type `number`.
+
+        zero: the parameter with its zero point, if it has one. READ subtracts it, because zeros
+        that are not in memory have none.
+        """
+        defines, values = self.defines(name, data_type, lanes), f"{name}_VALUE(bits)"
+        wide = vector(number, lanes)
+        if number == "uint":
+            whole = vector("int", lanes)
+            defines[values] = f"as_{wide}(convert_{whole}(bits))"
+        if zero:
+            bits, point = defines[f"{name}_READ(at)"], f"({number})({zero}[0])"
+            read = defines[values].replace("(bits)", f"({bits})")
+            defines[f"{name}_ELEMENTS"] = wide
+            defines[f"{name}_READ(at)"] = f"({read} - {point})"
+            defines[values] = "(bits)"
+        return defines
+
     def snippets(self, operands: Iterable[tuple[str, int]]) -> tuple[str, ...]:
         """Return the functions that convert operands, given by data type and lanes."""
         pairs = tuple(operands)

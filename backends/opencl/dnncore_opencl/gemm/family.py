@@ -11,6 +11,9 @@ from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
 
+QUANTIZATION = ("scales", "zero_points")
+"""The attributes of families that multiply integers."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -25,13 +28,14 @@ class Family(Protocol):
 
     channels_last: whether the format `any` becomes one in which channels lie side by side, rather
     than row-major. columns_last: whether it becomes one in which the columns of b do. data_types:
-    of tensors.
+    of tensors. attributes: as in `Implementation`.
     """
 
     name: ClassVar[str]
     channels_last: ClassVar[bool] = False
     columns_last: ClassVar[bool] = False
     data_types: ClassVar[tuple[str, ...]] = ("f32",)
+    attributes: ClassVar[tuple[str, ...]] = ()
     efficiency: ClassVar[Mapping[str, float]]
 
     @classmethod

@@ -3,7 +3,10 @@
 // It multiplies rows of a with the panel, TILE_ROWS at once, EACH_ROW in registers.
 //
 // VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps
-// compilers from unrolling loops. Operands of half types become floats on the way to panels.
+// compilers from unrolling loops. Operands of other types become numbers on the way to panels: a
+// NUMBER is a float or, where integers with zero points are multiplied, a uint. The products of
+// other integers are floats, exact for DEPTH values of k. A SUM of integers is a uint, which wraps
+// around; at the end it holds the bits of the float that is stored.
 // `gemm/elements.py` names the functions that read and write elements of each type.
 
 #ifdef IS_ROLLED
@@ -18,6 +21,8 @@
 #define PASTE_(x, y) x##y
 #define PASTE(x, y) PASTE_(x, y)
 typedef PASTE(float, VECTOR) floats;
+typedef PASTE(NUMBER, VECTOR) numbers;
+typedef PASTE(SUM, VECTOR) totals;
 typedef PASTE(int, VECTOR) ints;
 typedef PASTE(uint, VECTOR) uints;
 #define LOAD PASTE(vload, VECTOR)
@@ -71,10 +76,11 @@ void gemm_cpu($parameters) {
     }
 #endif
 
-    floats sums[MAX_ROWS * 2], panel[DEPTH * 2];  // two vectors a row
+    totals sums[MAX_ROWS * 2];  // two vectors a row
+    numbers panel[DEPTH * 2];
     int k_at[DEPTH];
 #ifdef A_CONVERTS
-    float a_panel[TILE_ROWS * DEPTH];
+    NUMBER a_panel[TILE_ROWS * DEPTH];
 #endif
     LOOP for (int i = 0; i < rows * 2; i++) sums[i] = 0;
 
@@ -92,9 +98,11 @@ void gemm_cpu($parameters) {
 #ifdef B_CONVERTS
                 B_TYPE target[VECTOR];
 #define GATHERED panel[2 * i + v] = B_VECTOR_VALUE(LOAD(0, target));
+#define HAS_ZERO_OUTSIDE panel[2 * i + v] = inside ? panel[2 * i + v] : (numbers)(0);
 #else
-                float *target = (float *)(panel + 2 * i + v);
+                NUMBER *target = (NUMBER *)(panel + 2 * i + v);
 #define GATHERED
+#define HAS_ZERO_OUTSIDE
 #endif
                 const int *from = n_at + v * VECTOR;
                 const int start = from[0] + at;
@@ -107,14 +115,15 @@ void gemm_cpu($parameters) {
                     const ints inside = (AS_UINTS(y) < (uints)(w_size.y))
                         & (AS_UINTS(z) < (uints)(w_size.z)) & (AS_UINTS(w) < (uints)(w_size.w));
                     if (is_vector) {
-                        const floats x = B_VECTOR_VALUE(B_VECTOR_READ(b + start));
-                        panel[2 * i + v] = inside ? x : (floats)(0);
+                        const numbers x = B_VECTOR_VALUE(B_VECTOR_READ(b + start));
+                        panel[2 * i + v] = inside ? x : (numbers)(0);
                     } else {
                         int here[VECTOR];
                         STORE(inside, 0, here);
                         LOOP for (int j = 0; j < VECTOR; j++)
                             target[j] = here[j] ? b[from[j] + at] : 0;
                         GATHERED
+                        HAS_ZERO_OUTSIDE
                     }
                     continue;
                 }
@@ -129,19 +138,19 @@ void gemm_cpu($parameters) {
             }
         }
         LOOP for (int i = 0; i < rows; i += TILE_ROWS) {
-#define DECLARE(r) floats x##r = 0, y##r = 0;
+#define DECLARE(r) numbers x##r = 0, y##r = 0;
 #define STEP(r)                                                                                    \
     {                                                                                              \
-        const float s = ELEMENT(r);                                                                \
+        const NUMBER s = ELEMENT(r);                                                               \
         x##r += s * left;                                                                          \
         y##r += s * right;                                                                         \
     }
 #define ADD(r)                                                                                     \
-    sums[2 * (i + r)] += x##r;                                                                     \
-    sums[2 * (i + r) + 1] += y##r;
+    sums[2 * (i + r)] += TO_SUM(x##r);                                                             \
+    sums[2 * (i + r) + 1] += TO_SUM(y##r);
 #define MULTIPLY                                                                                   \
     LOOP for (int j = 0; j < depth; j++) {                                                         \
-        const floats left = panel[2 * j], right = panel[2 * j + 1];                                \
+        const numbers left = panel[2 * j], right = panel[2 * j + 1];                                \
         const int at = k_at[j];                                                                    \
         EACH_ROW(STEP)                                                                             \
     }
@@ -186,7 +195,7 @@ void gemm_cpu($parameters) {
     const int c_runs[2] = {is_run(c_at), is_run(c_at + VECTOR)};
     const int columns = min(COLUMNS, n_size - first_n);
     LOOP for (int row = first_m; row <= last_m; row++) {
-        float *sum = (float *)(sums + 2 * (row - first_m));
+        SUM *sum = (SUM *)(sums + 2 * (row - first_m));
         __global C_TYPE *target = c + row * c_m;
         LOOP for (int j = 0; j < columns; j++) {
 #ifdef POST_READS_DST
@@ -194,15 +203,17 @@ void gemm_cpu($parameters) {
 #else
             const float old = 0;
 #endif
-            sum[j] = post_ops(sum[j], old, z.x, z.y, z.z, row, at_n[j].x, at_n[j].y, at_n[j].z,
-                              at_n[j].w POST_ARGS);
+            const float x = post_ops(SUM_VALUE(sum[j]), old, z.x, z.y, z.z, row, at_n[j].x,
+                                     at_n[j].y, at_n[j].z, at_n[j].w POST_ARGS);
+            sum[j] = KEPT(x);
         }
         LOOP for (int v = 0; v < columns; v += VECTOR) {
             if (c_runs[v / VECTOR]) {
-                C_VECTOR_WRITE(target + c_at[v], sums[2 * (row - first_m) + v / VECTOR]);
+                const totals kept = sums[2 * (row - first_m) + v / VECTOR];
+                C_VECTOR_WRITE(target + c_at[v], PASTE(as_float, VECTOR)(kept));
             } else {
                 LOOP for (int j = v; j < min(columns, v + VECTOR); j++)
-                    C_WRITE(target + c_at[j], sum[j]);
+                    C_WRITE(target + c_at[j], as_float(sum[j]));
             }
         }
     }

@@ -17,6 +17,7 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
+from dnncore_opencl.codegen.vectors import INTEGERS
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.elementwise.algorithms import refuse_post_ops
 from dnncore_opencl.gemm.family import Family, Plan
@@ -35,6 +36,7 @@ class GemmImplementation(Implementation[OpT]):
         self.family = family
         self.name = f"opencl:{family.name}"
         self.data_types = family.data_types
+        self.attributes = family.attributes
 
     def gemms(self, op: OpT, attr: Attributes) -> Iterator[Gemm]:
         """Return the products that together compute the operation."""
@@ -117,7 +119,34 @@ def common_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
     for name, desc in _named(op, attr):
         if desc.format_kind != "blocked":
             return Refused("format", f"{name} must have strides; got {desc.tag}")
-    return refuse_post_ops(attr)
+    return refuse_post_ops(attr) or _quantization_refusal(op, attr)
+
+
+def _quantization_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
+    """Refuse scales that vary along the sums, and zero points that vary within a factor."""
+    descs = {argument.name: desc for argument, desc in attr.arguments(op)}
+    for name, dims in _summed_dims(op).items():
+        scales, zeros = descs.get(f"{name}_scales"), descs.get(f"{name}_zero_points")
+        if scales is not None and any(scales.dims[dim] > 1 for dim in dims):
+            reason = f"scales of {name} must be equal along the sums; got mask"
+            return Refused("attribute", f"{reason} {attr.scales[name].mask}")
+        if zeros is not None and zeros.nelems > 1:
+            reason = f"{name} must have one zero point; got mask"
+            return Refused("attribute", f"{reason} {attr.zero_points[name].mask}")
+        if zeros is not None and zeros.data_type not in INTEGERS:
+            reason = f"zero points must be of {', '.join(INTEGERS)}; got {zeros.data_type}"
+            return Refused("attribute", reason)
+    return None
+
+
+def _summed_dims(op: core.Operation) -> Mapping[str, Sequence[int]]:
+    """The dims of src and weights that are not those of a result."""
+    if isinstance(op, core.MatMul):
+        return {"src": (-1,), "weights": (-2,)}
+    if not isinstance(op, core.ConvolutionForward | core.InnerProductForward):
+        return {}
+    first = op.weights.ndims - op.src.ndims + 1
+    return {"src": range(op.src.ndims), "weights": range(first, op.weights.ndims)}
 
 
 def size_refusal(op: core.Operation, attr: Attributes) -> Refused | None:

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
+from dnncore_opencl.codegen.vectors import INTEGERS
+from dnncore_opencl.elementwise.epilogue import NO_SCALING, Scaling
 
 BATCH_DIGITS = 3  # that a kernel counts
 
@@ -66,7 +68,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Gemm:
-    """A batch of products, often one: sizes, operands, and the steps that a result goes through."""
+    """A batch of products, often one: sizes, operands, and the steps that a result goes through.
+
+    operands: those of the steps in their order: scales of the sum, those of post_ops, scales and
+    zero points of c; `scaling` has the types of all but those of post_ops. zero_points: one number
+    that is subtracted from each element of a, and of b.
+    """
 
     m: int
     n: tuple[int, ...]
@@ -79,6 +86,13 @@ class Gemm:
     post_ops: tuple[PostOp, ...] = ()
     operands: tuple[Matrix, ...] = ()
     fpmath: str = "strict"
+    scaling: Scaling = NO_SCALING
+    zero_points: tuple[Matrix | None, Matrix | None] = (None, None)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether products are those of integers, whose sums are exact."""
+        return {self.a.data_type, self.b.data_type} <= set(INTEGERS)
 
     @property
     def batches(self) -> int:
@@ -153,11 +167,13 @@ def chain(
     attr: Attributes,
     result_strides: Callable[[Sequence[int]], Strides],
     bias_strides: Callable[[Sequence[int]], Strides] | None = None,
+    scale_strides: Mapping[str, Callable[[Sequence[int]], Strides]] | None = None,
 ) -> dict[str, Any]:
-    """Return a product's `post_ops` and `operands`, the bias and then the chain, and `fpmath`.
+    """Return a product's steps: the fields `post_ops`, `operands`, `scaling`, and `fpmath`.
 
     result_strides: turns strides per dim of the result into strides per digit, as bias_strides does
-    for the bias, which is nothing but a first step.
+    for the bias, which is nothing but a first step, and scale_strides for the scales of src and
+    weights, in the order of a and b.
     """
     places = {argument.name: i for i, (argument, _) in enumerate(op.tensors())}
     post_ops, operands = list(attr.post_ops), []
@@ -170,4 +186,30 @@ def chain(
     for i, (_, desc) in enumerate(attr.operands()):
         strides = result_strides(broadcast_strides(desc))
         operands.append(matrix(len(places) + i, desc, strides))
-    return {"post_ops": tuple(post_ops), "operands": tuple(operands), "fpmath": attr.fpmath}
+    named = {
+        argument.name: (len(places) + i, desc)
+        for i, (argument, desc) in enumerate(attr.arguments(op))
+    }
+    of_tensors = dict(scale_strides or {}) | {op.result_name: result_strides}
+
+    def values(*names: str) -> list[Matrix]:
+        found = [(name, *named[name]) for name in names if name in named]
+        return [
+            matrix(place, desc, of_tensors[name.split("_")[0]](broadcast_strides(desc)))
+            for name, place, desc in found
+        ]
+
+    factors = values("src_scales", "weights_scales")
+    scales, zero_points = values("dst_scales"), values("dst_zero_points")
+    numbers = [named.get(f"{name}_zero_points") for name in scale_strides or ("src", "weights")]
+    return {
+        "post_ops": tuple(post_ops),
+        "operands": (*factors, *operands, *scales, *zero_points),
+        "scaling": Scaling(
+            tuple(own.data_type for own in factors),
+            tuple(own.data_type for own in scales),
+            tuple(own.data_type for own in zero_points),
+        ),
+        "zero_points": tuple(own and matrix(*own, Strides()) for own in numbers),
+        "fpmath": attr.fpmath,
+    }

@@ -13,6 +13,7 @@ from dataclasses import replace
 from dnncore_opencl.codegen.digits import INT4, UINT4, extended, int4, inverses
 from dnncore_opencl.codegen.grid import power_of_two_within
 from dnncore_opencl.codegen.vectors import result_defines, scalar_functions
+from dnncore_opencl.elementwise.epilogue import NO_SCALING
 from dnncore_opencl.gemm.arguments import gemm_epilogue
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
@@ -90,7 +91,7 @@ def partial(gemm: Gemm, first: int) -> Gemm:
         dense[digit] = math.prod(extents[place + 1 :])
     n = tuple(dense[len(dense) - len(gemm.n) :])
     c = Matrix(-1, first, Strides(tuple(dense[3 - len(gemm.batch) : 3]), dense[3], n))
-    return replace(gemm, c=c, post_ops=(), operands=())
+    return replace(gemm, c=c, post_ops=(), operands=(), scaling=NO_SCALING)
 
 
 def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
-from dnncore_opencl.gemm.arguments import WINDOW, batch_argument, gemm_epilogue, window_arguments
+from dnncore_opencl.gemm.arguments import (
+    WINDOW,
+    batch_argument,
+    gemm_epilogue,
+    window_arguments,
+    zero_point_buffers,
+)
 from dnncore_opencl.gemm.elements import typed
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm
@@ -77,6 +83,8 @@ class Strided(Family, Protocol):
         cover = self.cover(gemm)
         groups, least = math.prod(cover.groups), cover.least_part
         *_, part = part_lengths(gemm.depth, groups, self.units, least, step=least, rounds=1)
+        if gemm.is_integer:  # sums of parts would be rounded
+            part = max(gemm.depth, 1)
         parts = math.ceil(max(gemm.depth, 1) / part)
         return plan(gemm, parts, start, 0, lambda made: _product(made, cover, part, parts))
 
@@ -84,14 +92,17 @@ class Strided(Family, Protocol):
 def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
     """Launch a product; the sums of each part of k follow those of the one before."""
     steps, (a, b, c) = gemm_epilogue(gemm), (gemm.a, gemm.b, gemm.c)
-    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type)
+    zero_points, zeros = zero_point_buffers(gemm.zero_points)
+    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type) | zero_points
     defines, window = cover.defines, {}
     if gemm.window:
         schema, defines = schema | WINDOW, {**defines, "WINDOW": 1}
         window = window_arguments(gemm.window)
     snippets = (*cover.conversions, steps.code, template("digits"), template("gemm"))
     snippets = (*snippets, *cover.snippets)
-    source = Source(cover.kernel, schema | steps.schema, defines, snippets)
+    source = Source(
+        cover.kernel, schema | steps.schema, defines, snippets, is_exact=gemm.is_integer
+    )
     size = (cover.groups[0] * parts * cover.items, cover.groups[1])
     arguments = {
         "a": Arg(a.index),
@@ -115,6 +126,7 @@ def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
         "c_n": int4(c.strides.n),
         "c_part": part_size(gemm),
         "part": part,
+        **zeros,
         **window,
         **steps.arguments,
     }

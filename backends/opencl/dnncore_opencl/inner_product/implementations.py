@@ -43,7 +43,7 @@ class Forward(GemmImplementation[core.InnerProductForward]):
             a=matrix(0, op.src, Strides(m=x[0], k=x[1:])),
             b=matrix(1, op.weights, Strides(n=(w[0],), k=w[1:])),
             c=matrix(last, op.dst, _rows(op.dst.strides)),
-            **chain(op, attr, _rows, bias),
+            **chain(op, attr, _rows, bias, {"src": _rows, "weights": bias}),
         )
 
 

@@ -25,9 +25,11 @@ from dnncore_opencl.devices.intel import without_lanes_of_items
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.ptx import uncovered
 
-OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
+EXACT_OPTIONS = ("-cl-std=CL1.2",)
+OPTIONS = (*EXACT_OPTIONS, "-cl-mad-enable")
 """Never -cl-fast-relaxed-math or -cl-finite-math-only: NaN and infinity must come through."""
 
+DIVIDE = ("-cl-fp32-correctly-rounded-divide-sqrt",)
 UNOPTIMIZED = "-cl-opt-disable"
 LITTLE_WORK = 1 << 18  # multiply-adds; 2**20 took about 10 ms unoptimized, optimizing 0.3 to 3 s
 KEPT = 128  # programs that stay loaded without a user; PoCL's take 0.2 MB each
@@ -63,6 +65,12 @@ class Builder:
             pyopencl.version.VERSION_TEXT,
         )
 
+    @property
+    def _exact_options(self) -> tuple[str, ...]:
+        rounds = pyopencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        divides = self._native.device.single_fp_config & rounds
+        return (*EXACT_OPTIONS, *(DIVIDE if divides else ()))
+
     def launchable(self, launch: Launch) -> Any:
         """Return the built program of a launch, with all of its code generated.
 
@@ -74,12 +82,15 @@ class Builder:
         source = launch.source.text
         if math.prod(launch.local_size) == 1:
             source = without_lanes_of_items(self._native.device, source)
+        base = self._exact_options if launch.source.is_exact else OPTIONS
         if device_type(self._native.device) != "cpu":
-            return self.program(source, launch.source.options, target=launch.source.target)
+            target = launch.source.target
+            return self.program(source, launch.source.options, target=target, base=base)
         small = max(launch.global_size) <= SMALL_GRID
         use = f"{launch.kernel} {launch.local_size} {small}"
         options = (*launch.source.options, *([UNOPTIMIZED] if launch.work <= LITTLE_WORK else []))
-        return self.program(source, options, functools.partial(self._launch_empty, launch), use)
+        first_use = functools.partial(self._launch_empty, launch)
+        return self.program(source, options, first_use, use, base=base)
 
     def program(
         self,
@@ -88,13 +99,15 @@ class Builder:
         first_use: Callable[[Any], None] | None = None,
         use: str = "",
         target: str = "",
+        base: Sequence[str] = OPTIONS,
     ) -> Any:
         """Return the built program of `source`.
 
         first_use: called with the program before it is stored. use: distinguishes programs that
         have the same source but different first uses. target: of PTX, if the source hides
-        instructions.
+        instructions. base: the options of all programs.
         """
+        options = (*base, *options)
         key = (source, *options, use, target)
         program = self._programs.get(key)
         if program is None:
@@ -117,8 +130,7 @@ class Builder:
         first_use: Callable[[Any], None] | None,
         target: str,
     ) -> Any:
-        options = (*OPTIONS, *options)
-        stored_as = "\0".join((*key, *options, *self._identity))
+        stored_as = "\0".join((*key, *self._identity))
         binary = self._store.get(stored_as)
         program = self._load(binary, options) if binary is not None else None
         from_disk = program is not None

@@ -26,7 +26,8 @@ class Source:
 
     The kernel has the name of the template. In the template, `$parameters` stands for the list of
     parameters. options: of the compiler, in addition to those of all programs. target: of NVIDIA's
-    PTX, if the text hides instructions that only this target has (`runtime/ptx.py`).
+    PTX, if the text hides instructions that only this target has (`runtime/ptx.py`). is_exact:
+    whether the compiler must not contract products and sums of its own accord.
     """
 
     template: str
@@ -35,6 +36,7 @@ class Source:
     snippets: Sequence[str] = ()
     options: tuple[str, ...] = ()
     target: str = ""
+    is_exact: bool = False
 
     @property
     def text(self) -> str:

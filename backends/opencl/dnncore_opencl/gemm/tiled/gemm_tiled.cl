@@ -14,7 +14,8 @@
 // along k, not along its rows. C_WIDTH neighbours along a row of c are one store. WINDOW_A or
 // WINDOW_B: the operand that is an image. A coordinate is made of digits of the row and of k. Where
 // one is outside the image, the element is 0. `gemm/elements.py` names the functions that read and
-// write elements of each type.
+// write elements of each type. A NUMBER is a float or, where integers are multiplied, a uint, so
+// that sums wrap around.
 //
 // The kernel does not return early if there is nothing to do, because PoCL 3.0 then drops
 // conditions after barriers. It divides by sizes that are at least 1 instead.
@@ -44,7 +45,7 @@
         READ_OLD(at)                                                                              \
         UNROLL for (int e = 0; e < C_WIDTH; e++) {                                                \
             const int4 d = digits(column + e, columns);                                           \
-            result[e] = post_ops((sums)[e], old[e], z.x, z.y, z.z, r.x, r.y, r.z, r.w, d.x, d.y,  \
+            result[e] = post_ops(SUM_VALUE((sums)[e]), old[e], z.x, z.y, z.z, r.x, r.y, r.z, r.w, d.x, d.y,  \
                                  d.z, d.w POST_ARGS);                                             \
         }                                                                                         \
         C_WRITE(at, GET(result));                                                                 \
@@ -72,8 +73,8 @@
 
 #define JOIN(a, b) JOINED(a, b)
 #define JOINED(a, b) a##b
-#define VALUE_1 float
-#define VALUE_4 float4
+#define VALUE_1 NUMBER
+#define VALUE_4 NUMBERS
 
 // Into a tile's line; a vector along k goes to four lines.
 #define STORE_1(target, edge, along_k, value) *(target) = value;
@@ -84,7 +85,7 @@
         (target)[2 * LINE(edge)] = value.z;                  \
         (target)[3 * LINE(edge)] = value.w;                  \
     } else {                                                 \
-        *(__local float4 *)(target) = value;                 \
+        *(__local NUMBERS *)(target) = value;                \
     }
 
 #if defined(WINDOW_A) || defined(WINDOW_B)
@@ -108,8 +109,8 @@ static inline int is_inside(const int4 at, const int4 size) {
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void gemm_tiled($parameters) {
-    __local float4 a_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
-    __local float4 b_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
+    __local NUMBERS a_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
+    __local NUMBERS b_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
     __local int a_at_row[TILE_ROWS], b_at_row[TILE_COLUMNS];
     __local int c_at_row[TILE_ROWS], c_at_column[TILE_COLUMNS];
 #ifndef PLAIN_K
@@ -226,10 +227,10 @@ void gemm_tiled($parameters) {
         FETCH_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
-// What was fetched, to local memory, as floats.
+// What was fetched, to local memory, as numbers.
 #define STORE_SIDE(side, SIDE, edge, step)                                                       \
     UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
-        __local float *target = (__local float *)side##_tile[(step) & 1] +                       \
+        __local NUMBER *target = (__local NUMBER *)side##_tile[(step) & 1] +                     \
                                 SIDE(i, K_OF) * LINE(edge) + SIDE(i, ROW_OF);                    \
         const JOIN(VALUE_, SIDE##_WIDTH) value = SIDE##_VALUE(side##_next[i]);                   \
         JOIN(STORE_, SIDE##_WIDTH)(target, edge, SIDE##_ALONG_K, value)                          \
@@ -240,7 +241,7 @@ void gemm_tiled($parameters) {
         STORE_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
-    float sums[ITEM_ROWS][ITEM_COLUMNS];
+    NUMBER sums[ITEM_ROWS][ITEM_COLUMNS];
     UNROLL for (int i = 0; i < ITEM_ROWS; i++)
         UNROLL for (int j = 0; j < ITEM_COLUMNS; j++) sums[i][j] = 0;
     const int warp = item / LANES, lane = item % LANES;
@@ -256,10 +257,10 @@ void gemm_tiled($parameters) {
     for (int step = 0; step < steps; step++) {
         if (step + 1 < steps) FETCH(step + 1)
         if (step % (TABLE / DEPTH) == 0) LOCATE(step / (TABLE / DEPTH) + 1)
-        __local const float4 *a_line = a_tile[step & 1] + y;
-        __local const float4 *b_line = b_tile[step & 1] + x;
+        __local const NUMBERS *a_line = a_tile[step & 1] + y;
+        __local const NUMBERS *b_line = b_tile[step & 1] + x;
         _Pragma("unroll 2") for (int line = 0; line < DEPTH; line++) {
-            float some_a[ITEM_ROWS], some_b[ITEM_COLUMNS];
+            NUMBER some_a[ITEM_ROWS], some_b[ITEM_COLUMNS];
             UNROLL for (int i = 0; i < ITEM_ROWS / 4; i++)
                 vstore4(a_line[line * LINE(TILE_ROWS) / 4 + i * DOWN], i, some_a);
             UNROLL for (int j = 0; j < ITEM_COLUMNS / 4; j++)

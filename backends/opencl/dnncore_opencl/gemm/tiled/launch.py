@@ -8,7 +8,7 @@ from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.arguments import batch_argument
+from dnncore_opencl.gemm.arguments import batch_argument, zero_point_buffers
 from dnncore_opencl.gemm.elements import Elements, typed
 from dnncore_opencl.gemm.tiled.view import TiledProduct, TiledWindow
 from dnncore_opencl.gemm.tuned import require
@@ -122,11 +122,7 @@ def launch(
     """Launch a product. The sums of each part of k are `c_part` elements after the one before."""
     steps = _steps(product)
     a, b, c = product.a, product.b, product.c
-    types = {
-        "A": (a.data_type, a.width),
-        "B": (b.data_type, b.width),
-        "C": (c.data_type, product.c_width),
-    }
+    number = "uint" if product.is_integer else "float"
     defines: dict[str, str | int | float] = {
         **tile.defines,
         "A_WIDTH": a.width,
@@ -135,9 +131,10 @@ def launch(
         "B_ALONG_K": int(b.along_k),
         "C_WIDTH": product.c_width,
     }
-    for name, (data_type, lanes) in types.items():
-        defines |= elements.defines(name, data_type, lanes)
-    schema, window = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type), {}
+    defines |= _types(product, number, elements)
+    zero_points, zeros = zero_point_buffers((a.zero_point, b.zero_point))
+    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type) | zero_points
+    window: dict[str, Any] = {}
     if product.window:
         schema, window = schema | WINDOW, _window_arguments(product, product.window)
         defines["WINDOW_A" if product.window_is_a else "WINDOW_B"] = 1
@@ -163,15 +160,32 @@ def launch(
         "c_column": int4(c.columns),
         "c_part": c_part,
         "part": part,
+        **zeros,
         **window,
         **steps.arguments,
     }
     parts = math.ceil(max(product.depth, 1) / part)
     groups = tile.groups(product) * parts
     work = groups * tile.rows * tile.columns * min(part, product.depth)
-    snippets = (*elements.snippets(types.values()), steps.code, template("digits"))
-    source = Source("gemm_tiled", schema | steps.schema, defines, snippets)
+    widths = ((a.data_type, a.width), (b.data_type, b.width), (c.data_type, product.c_width))
+    snippets = (*elements.snippets(widths), steps.code, template("digits"))
+    source = Source(
+        "gemm_tiled", schema | steps.schema, defines, snippets, is_exact=product.is_integer
+    )
     return Launch(source, arguments, (groups * tile.items,), (tile.items,), work)
+
+
+def _types(product: TiledProduct, number: str, elements: Elements) -> dict[str, str]:
+    """The functions of the operands, and the type in which products are added."""
+    defines = {
+        "NUMBER": number,
+        "NUMBERS": f"{number}4",
+        "SUM_VALUE(sum)": "(float)as_int(sum)" if number == "uint" else "(sum)",
+    }
+    for name, side in (("A", product.a), ("B", product.b)):
+        zero = f"{name.lower()}_zero" if side.zero_point else ""
+        defines |= elements.factor(name, side.data_type, side.width, number, zero)
+    return defines | elements.defines("C", product.c.data_type, product.c_width)
 
 
 def _steps(product: TiledProduct) -> Epilogue:
@@ -188,7 +202,13 @@ def _steps(product: TiledProduct) -> Epilogue:
         )
         for operand in product.operands
     ]
-    return epilogue(product.post_ops, operands, COORDINATES)
+    return epilogue(
+        product.post_ops,
+        operands,
+        COORDINATES,
+        product.scaling,
+        is_exact=product.is_integer,
+    )
 
 
 def _window_arguments(product: TiledProduct, window: TiledWindow) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from dnncore.backend import PostOp
 from dnncore_opencl.codegen.digits import extended
+from dnncore_opencl.elementwise.epilogue import NO_SCALING, Scaling
 from dnncore_opencl.gemm.product import Gemm, Matrix
 
 WIDTH = 4  # elements of a vector load, which must be aligned
@@ -65,6 +66,7 @@ class Side(NamedTuple):
     along_k: bool
     width: int
     data_type: str
+    zero_point: Matrix | None
 
 
 class TiledWindow(NamedTuple):
@@ -106,6 +108,8 @@ class TiledProduct:
     window_is_a: bool = False
     post_ops: tuple[PostOp, ...] = ()
     operands: tuple[Target, ...] = ()
+    scaling: Scaling = NO_SCALING
+    is_integer: bool = False
 
     @classmethod
     def of(cls, gemm: Gemm) -> TiledProduct:
@@ -114,8 +118,9 @@ class TiledProduct:
         k = Axis.of(gemm.k, gemm.a.strides.k, gemm.b.strides.k)
         by_pixels = gemm.m > 1 and gemm.c.strides.m == 1
         rows, columns = (n, m) if by_pixels else (m, n)
-        of_m = _side(gemm.a, gemm.batch, m, k, (gemm.a.strides.m,))
-        of_n = _side(gemm.b, gemm.batch, n, k, gemm.b.strides.n)
+        zero_m, zero_n = gemm.zero_points
+        of_m = _side(gemm.a, gemm.batch, m, k, (gemm.a.strides.m,), zero_m)
+        of_n = _side(gemm.b, gemm.batch, n, k, gemm.b.strides.n, zero_n)
         a, b = (of_n, of_m) if by_pixels else (of_m, of_n)
 
         def target(matrix: Matrix) -> Target:
@@ -138,6 +143,8 @@ class TiledProduct:
             window_is_a=by_pixels,
             post_ops=gemm.post_ops,
             operands=tuple(map(target, gemm.operands)),
+            scaling=gemm.scaling,
+            is_integer=gemm.is_integer,
         )
 
     @property
@@ -167,7 +174,12 @@ def _turned(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _side(
-    matrix: Matrix, batch: Sequence[int], rows: Axis, k: Axis, row_strides: Sequence[int]
+    matrix: Matrix,
+    batch: Sequence[int],
+    rows: Axis,
+    k: Axis,
+    row_strides: Sequence[int],
+    zero_point: Matrix | None,
 ) -> Side:
     strides = matrix.strides
     by_row, by_k = rows.order(row_strides), k.order(strides.k)
@@ -179,7 +191,15 @@ def _side(
     along_k = nearer if row_width == k_width else k_width > row_width
     width = max(row_width, k_width)
     return Side(
-        matrix.index, matrix.offset, by_batch, by_row, by_k, along_k, width, matrix.data_type
+        matrix.index,
+        matrix.offset,
+        by_batch,
+        by_row,
+        by_k,
+        along_k,
+        width,
+        matrix.data_type,
+        zero_point,
     )
 
 
