@@ -21,6 +21,7 @@ from dnncore.planning.phases import Phase
 from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeights
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
 from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
+from dnncore_opencl.convolution.groups import data as groups
 from dnncore_opencl.convolution.views import spatial_phases
 from dnncore_opencl.convolution.winograd import cpu as winograd
 from dnncore_opencl.convolution.winograd import gpu as planes
@@ -254,12 +255,14 @@ WEIGHTS_FAMILIES: tuple[type[Family], ...] = (DepthwiseWeights, *FAMILIES)
 FORWARD = (
     winograd.FORWARD,
     DirectForward(),
+    groups.FORWARD,
     *planes.FORWARD,
     *(Forward(family) for family in DATA_FAMILIES),
 )
 BACKWARD_DATA = (
     winograd.BACKWARD_DATA,
     DirectBackwardData(),
+    groups.BACKWARD_DATA,
     *planes.BACKWARD_DATA,
     *(BackwardData(family) for family in DATA_FAMILIES),
 )

@@ -1,0 +1,1 @@
+"""Convolutions in groups of few channels, among them depthwise ones, for GPUs."""

@@ -1,0 +1,139 @@
+"""How the work-items of a group share channels and pixels of a convolution in groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.backend import Convolution, MemoryDesc
+from dnncore_opencl.codegen.layout import digits
+from dnncore_opencl.codegen.vectors import most_lanes
+from dnncore_opencl.copies.staging import plain
+from dnncore_opencl.runtime.launch import padded
+
+GROUP = 128  # work-items
+MOST_SLOTS = 32  # neighbours along channels
+MOST_LANES = 4
+MOST_CHANNELS = 32  # of a group, on either side
+CHANNELS = 1  # the dim
+REGISTERS = 80  # weights of a work-item
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The channels of a convolution, and those of a work-item.
+
+    groups: of channels. columns, depth: channels of the result and of the image in a group.
+    along: whether work-items are neighbours along channels, else along pixels. results: channels of
+    the result of a work-item, which has those of one group, unless groups have one channel. reads:
+    channels of the image that it reads at once. is_wide: whether it writes its channels at once.
+    slots: vectors of channels of a work-group.
+    """
+
+    groups: int
+    columns: int
+    depth: int
+    along: bool
+    results: int
+    reads: int
+    is_wide: bool
+    slots: int
+
+    @classmethod
+    def of(
+        cls,
+        engine: Any,
+        sizes: tuple[int, int, int],
+        taps: int,
+        image: MemoryDesc,
+        result: MemoryDesc,
+    ) -> Channels:
+        """Choose for tensors of channels (groups, columns, depth) and so many taps at once."""
+        groups, columns, depth = sizes
+        along = all(is_along(desc) for desc in (image, result))
+        if columns == depth == 1:
+            lanes = _lanes(engine, [groups], [image, result]) if along else 1
+            while lanes * taps > REGISTERS // 2:
+                lanes //= 2
+            results, reads, is_wide = lanes, 1, lanes > 1
+        else:
+            most = MOST_LANES if along else 2 * MOST_LANES
+            results = min(
+                (n for n in (8, 4, 2, 1) if n <= most and (n == 1 or n * taps <= REGISTERS)),
+                key=lambda n: (padded(columns, n), -n),
+            )
+            reads = _lanes(engine, [depth], [image]) if along else 1
+            is_wide = along and results > 1 and _lanes(engine, [columns], [result]) >= results
+        vectors = groups if columns == depth == 1 else groups * math.ceil(columns / results)
+        slots = _slots(math.ceil(vectors / results) if columns == depth == 1 else vectors)
+        return cls(
+            groups, columns, depth, along, results, reads, is_wide, slots if along else 1
+        )
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether a work-item's channels are groups."""
+        return self.columns == self.depth == 1
+
+    @property
+    def vectors_of_group(self) -> int:
+        """The vectors of a group's columns."""
+        return math.ceil(self.columns / self.results)
+
+    @property
+    def vectors(self) -> int:
+        """The vectors of all channels."""
+        if self.is_depthwise:
+            return self.groups // self.results
+        return self.groups * self.vectors_of_group
+
+    @property
+    def blocks(self) -> int:
+        """The work-groups along channels."""
+        return math.ceil(self.vectors / self.slots)
+
+    @property
+    def others(self) -> int:
+        """The tiles of a work-group."""
+        return GROUP // self.slots
+
+
+def wanted_image(desc: MemoryDesc) -> MemoryDesc:
+    """Return the layout of an image that kernels read or write: its own, unless it has padding or
+    blocks of other dims than channels.
+    """
+    is_padded = desc.padded_dims != desc.dims
+    is_fit = not is_padded and all(dim == CHANNELS for dim, _ in desc.inner_blocks)
+    return desc if is_fit else plain(desc)
+
+
+def is_along(desc: MemoryDesc) -> bool:
+    """Whether channels lie side by side."""
+    size, stride = digits(desc, CHANNELS)[-1]
+    return stride == 1 and size > 1
+
+
+def _lanes(engine: Any, counts: Iterable[int], descs: Iterable[MemoryDesc]) -> int:
+    """Return the channels that can be moved at once, of tensors in which they lie side by side."""
+    sizes, steps, itemsize = list(counts), [], MOST_LANES
+    for desc in descs:
+        *blocks, last = digits(desc, CHANNELS)
+        sizes.append(last.size)
+        others = [digits(desc, dim) for dim in range(desc.ndims) if dim != CHANNELS]
+        steps += [desc.offset0, *(d.stride for c in (blocks, *others) for d in c if d.size > 1)]
+        itemsize = min(itemsize, desc.itemsize)
+    return min(MOST_LANES, most_lanes(engine, sizes, steps, itemsize))
+
+
+def _slots(vectors: int) -> int:
+    """Return a power of two that leaves few places without a vector."""
+    choices = [1 << i for i in range(MOST_SLOTS.bit_length())]
+    return min(choices, key=lambda slots: padded(vectors, slots) * (1 + 1 / slots))
+
+
+def sizes_of(op: Convolution, *, is_backward: bool) -> tuple[int, int, int]:
+    """Return groups, channels of the result in a group, and those of the image."""
+    groups, outputs, inputs, *_ = op.grouped_weights
+    return (groups, inputs, outputs) if is_backward else (groups, outputs, inputs)

@@ -1,0 +1,51 @@
+// Definitions for kernels of convolutions in groups of few channels.
+//
+// A tile is TILE_H x TILE_W pixels of the result. Along a dim, its pixels are OUT_STEP apart, and
+// the pixels of the image that they depend on are IN_STEP apart. These steps make dilated kernels
+// dense, and TAP is a constant of the text. TAPS_H x TAPS_W taps are computed at once.
+
+#define UNROLL _Pragma("unroll")
+#define INSIDE(place, size) ((uint)(place) < (uint)(size))
+#define TAPS (TAPS_H * TAPS_W)
+#define NOWHERE (1 << 29)  // a pixel outside of all images
+
+// The tap by which pixel `out` of a tile depends on pixel `in` of its window.
+#if IS_BACKWARD
+#define TAP(LETTER, out, in) ((out) - RATIO_##LETTER * ((in) - (TAPS_##LETTER - 1) / RATIO_##LETTER))
+#define WINDOW(LETTER) ((TILE_##LETTER - 1) / RATIO_##LETTER + (TAPS_##LETTER - 1) / RATIO_##LETTER + 1)
+#else
+#define TAP(LETTER, out, in) ((in) - RATIO_##LETTER * (out))
+#define WINDOW(LETTER) (RATIO_##LETTER * (TILE_##LETTER - 1) + TAPS_##LETTER)
+#endif
+#define IS_TAP(LETTER, tap) ((tap) >= 0 && (tap) < TAPS_##LETTER)
+
+// The first pixel of tile `block` in the result, and of its window in the image, for each direction.
+static inline int2 forward_tile(
+    const int block, const int tile, const int out_step, const int stride, const int padding)
+{
+    const int first = block / out_step * (out_step * tile) + block % out_step;
+    return (int2)(first, first * stride - padding);
+}
+
+// With g = gcd(stride, spacing), ratio = stride / g and in_step = spacing / g, a tap and a pixel of
+// the image fit if ratio * pixel + in_step * tap = (first + padding) / g. inverse: that of ratio
+// modulo in_step.
+static inline int2 backward_tile(
+    const int block, const int tile, const int spacing, const int common, const int ratio,
+    const int in_step, const int inverse, const int padding, const int taps)
+{
+    const int rest = block % spacing, along = rest / common;
+    const int origin = along * inverse % in_step;
+    const int shift = (along - ratio * origin) / in_step;
+    const int least = (padding - rest + spacing - 1) / spacing;
+    const int at = (least + shift + ratio) / ratio - 1 + block / spacing * (tile / ratio);
+    const int first = rest + spacing * (at * ratio - shift) - padding;
+    const int seen = origin + in_step * (at - (taps - 1) / ratio);
+    return (int2)(first, rest % common ? NOWHERE : seen);
+}
+
+// The place along the image's depth of which a tap is `reach` away from the first one.
+static inline int backward_place(const int reach, const int stride)
+{
+    return reach < 0 || reach % stride ? NOWHERE : reach / stride;
+}
