@@ -22,6 +22,7 @@ from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeig
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
 from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
 from dnncore_opencl.convolution.groups import data as groups
+from dnncore_opencl.convolution.groups.weights import BACKWARD_WEIGHTS as GROUPS_WEIGHTS
 from dnncore_opencl.convolution.views import spatial_phases
 from dnncore_opencl.convolution.winograd import cpu as winograd
 from dnncore_opencl.convolution.winograd import gpu as planes
@@ -268,6 +269,7 @@ BACKWARD_DATA = (
 )
 BACKWARD_WEIGHTS = (
     DirectBackwardWeights(),
+    GROUPS_WEIGHTS,
     *planes.BACKWARD_WEIGHTS,
     *(BackwardWeights(family) for family in WEIGHTS_FAMILIES),
 )

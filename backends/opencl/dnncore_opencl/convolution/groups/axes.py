@@ -126,7 +126,9 @@ class Axis:
         if (self.result, self.image, self.kernel, self.padding) != (1, 1, 1, 0):
             moved = f"(tap) * {index(self.spacing)}"
             if self.is_backward:
-                place = f"backward_place((d) + {size(self.padding)} - {moved}, {index(self.stride)})"
+                place = (
+                    f"backward_place((d) + {size(self.padding)} - {moved}, {index(self.stride)})"
+                )
             else:
                 place = f"((d) * {index(self.stride)} - {size(self.padding)} + {moved})"
         return {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import Convolution, MemoryDesc
+from dnncore_opencl.codegen.grid import power_of_two_within
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import most_lanes
 from dnncore_opencl.copies.staging import plain
@@ -18,7 +19,7 @@ MOST_SLOTS = 32  # neighbours along channels
 MOST_LANES = 4
 MOST_CHANNELS = 32  # of a group, on either side
 CHANNELS = 1  # the dim
-REGISTERS = 80  # weights of a work-item
+REGISTERS = 72  # weights of a work-item
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Channels:
     reads: int
     is_wide: bool
     slots: int
+    for_weights: bool = False
 
     @classmethod
     def of(
@@ -49,28 +51,31 @@ class Channels:
         taps: int,
         image: MemoryDesc,
         result: MemoryDesc,
+        *,
+        for_weights: bool = False,
     ) -> Channels:
         """Choose for tensors of channels (groups, columns, depth) and so many taps at once."""
         groups, columns, depth = sizes
         along = all(is_along(desc) for desc in (image, result))
+        reads = 1
         if columns == depth == 1:
-            lanes = _lanes(engine, [groups], [image, result]) if along else 1
-            while lanes * taps > REGISTERS // 2:
-                lanes //= 2
-            results, reads, is_wide = lanes, 1, lanes > 1
+            results = _lanes(engine, [groups], [image, result]) if along else 1
+            while results * taps > REGISTERS:
+                results //= 2
+            is_wide = results > 1
         else:
-            most = MOST_LANES if along else 2 * MOST_LANES
-            results = min(
-                (n for n in (8, 4, 2, 1) if n <= most and (n == 1 or n * taps <= REGISTERS)),
-                key=lambda n: (padded(columns, n), -n),
-            )
-            reads = _lanes(engine, [depth], [image]) if along else 1
-            is_wide = along and results > 1 and _lanes(engine, [columns], [result]) >= results
-        vectors = groups if columns == depth == 1 else groups * math.ceil(columns / results)
-        slots = _slots(math.ceil(vectors / results) if columns == depth == 1 else vectors)
-        return cls(
-            groups, columns, depth, along, results, reads, is_wide, slots if along else 1
-        )
+            most = MOST_LANES if along or for_weights else 2 * MOST_LANES
+            fits = (n for n in (8, 4, 2, 1) if n <= most and (n == 1 or n * taps <= REGISTERS))
+            results = min(fits, key=lambda n: (padded(columns, n), -n))
+            is_wide = along and 1 < results <= _lanes(engine, [columns], [result])
+            if along and not for_weights:
+                reads = _lanes(engine, [depth], [image])
+        channels = cls(groups, columns, depth, along, results, reads, is_wide, 1, for_weights)
+        return replace(channels, slots=_slots(channels.vectors)) if along else channels
+
+    def with_slots_within(self, most: int) -> Channels:
+        """Return the same with a power of two of slots that is not above `most`."""
+        return replace(self, slots=power_of_two_within(self.slots, most))
 
     @property
     def is_depthwise(self) -> bool:
@@ -87,7 +92,17 @@ class Channels:
         """The vectors of all channels."""
         if self.is_depthwise:
             return self.groups // self.results
-        return self.groups * self.vectors_of_group
+        return self.groups * self.vectors_of_group * (self.depth if self.for_weights else 1)
+
+    @property
+    def values(self) -> int:
+        """The channels of the image that are in registers at once."""
+        return self.results if self.is_depthwise else self.reads
+
+    @property
+    def values_read(self) -> int:
+        """The channels of the image that a channel of a work-item's result depends on."""
+        return 1 if self.for_weights else self.depth
 
     @property
     def blocks(self) -> int:

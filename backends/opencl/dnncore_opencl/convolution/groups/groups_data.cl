@@ -47,7 +47,8 @@ void groups_data($parameters)
     for (int chunk_h = 0; chunk_h < CHUNKS_H; ++chunk_h)
     for (int chunk_w = 0; chunk_w < CHUNKS_W; ++chunk_w) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (int i = item; i < HELD; i += GROUP) {
+        for (int base = 0; base < HELD; base += GROUP) {
+            const int i = base + item;
             const int tap = i % TAPS, inner = i / TAPS % HELD_DEPTH;
             const int lane = i / (TAPS * HELD_DEPTH) % RESULTS;
             const int other = i / (TAPS * HELD_DEPTH * RESULTS), its = block * SLOTS + other;
@@ -55,9 +56,10 @@ void groups_data($parameters)
             const int k = start + inner;
             const int h = chunk_h * TAPS_H + tap / TAPS_W, w = chunk_w * TAPS_W + tap % TAPS_W;
             float value = 0.0f;
-            if (its < VECTORS && o < COLUMNS && k < DEPTH)
+            if (i < HELD && its < VECTORS && o < COLUMNS && k < DEPTH)
                 value = LOAD_WEIGHT(WEIGHTS_AT(g, o, k, tap_d, h, w));
-            ((__local float *)held)[((inner * TAPS + tap) * SLOTS + other) * RESULTS + lane] = value;
+            const int to = ((inner * TAPS + tap) * SLOTS + other) * RESULTS + lane;
+            if (i < HELD) ((__local float *)held)[to] = value;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
 

@@ -1,0 +1,151 @@
+"""The tiles of a convolution in groups of few channels, and what its kernels share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import Convolution, MemoryDesc, Refused
+from dnncore_opencl.codegen.digits import INT4, UINT4, int4, inverses
+from dnncore_opencl.codegen.layout import Parameters, access
+from dnncore_opencl.codegen.vectors import TYPES, half_functions, vector
+from dnncore_opencl.convolution.groups.axes import Axis
+from dnncore_opencl.convolution.groups.channels import GROUP, Channels
+from dnncore_opencl.convolution.views import place_of
+from dnncore_opencl.runtime.schema import Arg, Schema
+
+MOST_TAPS = 64  # that are computed at once
+MOST_DOWN, MOST_ACROSS = 16, 4  # least tiles in a tile; one across where neighbours are pixels
+SUMS = 32  # of a work-item
+WINDOW = 36  # values of a row of the image in registers
+RESIDENT = 1024  # work-items of a multiprocessor that hide each other's latency
+BEGIN, LOAD, PRODUCT = 40, 2, 0.25  # times of parts of a tile
+PIXELS = Schema(pixels=INT4, pixels_inverse=UINT4)  # images, then tiles along three dims
+COORDINATES = ("n", "c", "d", "h", "w")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The tiles of `images` results: depth, height and width, and the channels."""
+
+    images: int
+    axes: tuple[Axis, Axis, Axis]
+    channels: Channels
+
+    def fastest(self, units: int) -> Tiling:
+        """Choose the tile for a device of so many multiprocessors."""
+        return min(self._choices(), key=lambda choice: choice._cost(units))
+
+    def _choices(self) -> Iterator[Tiling]:
+        """The same with all tiles that fit into registers."""
+        depth, height, width = self.axes
+        across = MOST_ACROSS if self.channels.along else 1
+        for down, side in itertools.product(range(1, MOST_DOWN + 1), range(1, across + 1)):
+            h = height.with_tile(down * height.least_tile)
+            w = width.with_tile(side * width.least_tile)
+            sums = h.tile * w.tile * self.channels.results
+            values = self.channels.values * w.window
+            if down == side == 1 or (sums <= SUMS and values <= WINDOW):
+                yield replace(self, axes=(depth, h, w))
+
+    def _cost(self, units: int) -> float:
+        """An estimate of the time, in arbitrary units."""
+        _, height, width = self.axes
+        channels = self.channels
+        taps = height.taps * width.taps
+        loads = height.window * width.window * channels.values + taps * channels.results
+        products = height.tile * width.tile * taps * channels.results * channels.values_read
+        own = BEGIN + LOAD * loads + PRODUCT * products
+        items = channels.blocks * self.pixel_blocks * GROUP
+        return own * max(items, units * RESIDENT)
+
+    @property
+    def pixels(self) -> tuple[int, int, int, int]:
+        """Images, and tiles along three dims."""
+        depth, height, width = self.axes
+        return (self.images, depth.result, height.blocks, width.blocks)
+
+    @property
+    def tiles(self) -> int:
+        """All tiles of a channel."""
+        return math.prod(self.pixels)
+
+    @property
+    def pixel_blocks(self) -> int:
+        """The work-groups along pixels, where each computes its tiles."""
+        return math.ceil(self.tiles / self.channels.others)
+
+    @property
+    def taps(self) -> int:
+        """Those that are computed at once."""
+        _, height, width = self.axes
+        return height.taps * width.taps
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `PIXELS`."""
+        return {"pixels": int4(self.pixels), "pixels_inverse": inverses(self.pixels)}
+
+    def defines(self, image: MemoryDesc, parameters: Parameters) -> dict[str, str]:
+        """What all kernels need."""
+        depth, height, width = self.axes
+        channels = self.channels
+        row, pixel = (0, *image.strides[2:])[-2:]
+        return {
+            "IS_BACKWARD": str(int(height.is_backward)),
+            "IS_DEPTHWISE": str(int(channels.is_depthwise)),
+            "IS_WIDE": str(int(channels.is_wide)),
+            "GROUP": str(GROUP),
+            "SLOTS": str(channels.slots),
+            "RESULTS": str(channels.results),
+            "FLOATS": vector("float", channels.results),
+            "VALUES": vector("float", channels.values),
+            "VECTORS": parameters.size(channels.vectors),
+            "VECTORS_OF_GROUP": parameters.index(channels.vectors_of_group),
+            "COLUMNS": parameters.index(channels.columns),
+            "DEPTH": parameters.index(channels.depth),
+            "SLOT_BLOCKS": parameters.size(channels.blocks),
+            "ROW_STEP": parameters.index(row * height.in_step),
+            "PIXEL_STEP": parameters.index(pixel * width.in_step),
+            **depth.depth_defines(parameters),
+            **height.defines(parameters),
+            **width.defines(parameters),
+            **parameters.defines,
+        }
+
+
+def divided_taps(depth: Axis, height: Axis, width: Axis) -> tuple[Axis, Axis, Axis] | Refused:
+    """Choose the taps that are computed at once."""
+    w = width.with_taps_within(MOST_TAPS)
+    h = height.with_taps_within(MOST_TAPS // w.taps) if w else None
+    if w is None or h is None:
+        kernel = f"{height.kernel}x{width.kernel}"
+        reason = f"kernels must have {MOST_TAPS} taps at most, or parts that strides divide"
+        return Refused("shape", f"{reason}; got {kernel}")
+    return depth, h, w
+
+
+def parameters_of(op: Convolution, names: Sequence[str], written: str) -> Parameters:
+    """Begin a kernel's parameters with tensors, one of which is written."""
+    descs = [getattr(op, name) for name in names]
+    parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
+    for name, desc in zip(names, descs, strict=True):
+        const = "" if name == written else "const "
+        argument = Arg(place_of(op, name))
+        parameters.buffer(name, const + TYPES[desc.data_type], argument, is_restrict=True)
+    return parameters
+
+
+def image_access(name: str, desc: MemoryDesc, parameters: Parameters) -> dict[str, str]:
+    """Define NAME_AT(n, c, d, h, w)."""
+    used = (*COORDINATES[:2], *COORDINATES[7 - desc.ndims :])
+    return access(name, desc, COORDINATES, used, parameters)
+
+
+def conversions(engine: Any, descs: Sequence[MemoryDesc], widths: Sequence[int]) -> tuple[str, ...]:
+    """Return the texts that convert half types, which a chain of post-ops shares."""
+    halves = half_functions(engine, [desc.data_type for desc in descs], {1, *widths})
+    return ("#define HALVES", *halves) if halves else ()
