@@ -2,7 +2,8 @@
 // batch.
 //
 // A batch is a channel. A line has the elements along the fastest digit of the image. LANES values
-// are computed at once, along channels or along a line. GROUP and LANES are defines.
+// are computed at once, along channels or along a line. LANES is a
+// define. A group has one work-item. `gemm/elements.py` names the functions that read and write.
 
 #define PASTE_(x, y) x##y
 #define PASTE(x, y) PASTE_(x, y)
@@ -26,25 +27,26 @@ static inline ints ramp(void) {
 }
 
 // p[start], p[start + step], ... in the lanes that are `inside`, 0 in the others; p ends at `end`.
-static inline floats load_lanes(__global const float *p, const int start, const int step,
+static inline floats load_lanes(__global const B_TYPE *p, const int start, const int step,
                                 const int end, const int all_inside, const ints inside) {
 #if LANES > 1
     floats x;
     if (step == 1 && start >= 0 && start <= end - LANES) {
-        x = LOAD(0, p + start);
+        x = B_VECTOR_VALUE(B_VECTOR_READ(p + start));
     } else if (step == 2 && start >= 0 && start <= end - 2 * LANES) {
-        const floats low = LOAD(0, p + start), high = LOAD(1, p + start);
+        const floats low = B_VECTOR_VALUE(B_VECTOR_READ(p + start));
+        const floats high = B_VECTOR_VALUE(B_VECTOR_READ(p + start + LANES));
         x = (floats)(low.even, high.even);
     } else {
         float lanes[LANES];
         int wanted[LANES];
         STORE(inside, 0, wanted);
-        for (int i = 0; i < LANES; i++) lanes[i] = wanted[i] ? p[start + i * step] : 0.0f;
+        for (int i = 0; i < LANES; i++) lanes[i] = wanted[i] ? B_VALUE(B_READ(p + start + i * step)) : 0.0f;
         return LOAD(0, lanes);
     }
     return all_inside ? x : inside ? x : (floats)(0);
 #else
-    return inside ? p[start] : 0.0f;
+    return inside ? B_VALUE(B_READ(p + start)) : 0.0f;
 #endif
 }
 
@@ -54,7 +56,7 @@ static inline floats load_lanes(__global const float *p, const int start, const 
 #define DONE_LANES(block) ((block) * LANES - FIRST_CHANNEL(block))
 
 #ifdef POST_READS_DST
-#define OLD(at) c[at]
+#define OLD(at) C_VALUE(C_READ(c + (at)))
 #else
 #define OLD(at) 0.0f
 #endif

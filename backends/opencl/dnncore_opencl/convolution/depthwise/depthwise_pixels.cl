@@ -1,15 +1,12 @@
 // Depthwise convolution of any layout: LANES pixels of a line at once. This is fastest where these
-// pixels are neighbours in b. A work-item computes `rows` lines of a channel of an image or, if
-// ALL_STRIPS is 0, LANES pixels of each of these lines.
+// pixels are neighbours in b. A work-item computes `rows` lines of a channel of an image.
 
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_pixels($parameters) {
     if (COUNT(n) == 0 || batch.z == 0) return;
     const int strips = (n.w + LANES - 1) / LANES;
-    const int shares = ALL_STRIPS ? 1 : strips, lines = n.y * n.z, parts = (lines + rows - 1) / rows;
+    const int lines = n.y * n.z, parts = (lines + rows - 1) / rows;
     int rest = get_global_id(0);
-    const int share = rest % shares;
-    rest /= shares;
     const int first_line = rest % parts * rows;
     rest /= parts;
     const int channel = rest % batch.z, image = rest / batch.z;
@@ -21,7 +18,7 @@ void depthwise_pixels($parameters) {
 
     for (int line = first_line; line < min(lines, first_line + rows); line++) {
         const int z = line / n.z, y = line % n.z;
-        for (int strip = share; strip < (ALL_STRIPS ? strips : share + 1); strip++) {
+        for (int strip = 0; strip < strips; strip++) {
             const int x = strip * LANES, count = min(LANES, n.w - x);
             const int from = b_at + z * b_n.y + y * b_n.z + x * b_n.w;
             floats sums = 0;
@@ -30,7 +27,8 @@ void depthwise_pixels($parameters) {
                 for (int s = 0; s < k.z; s++) {
                     if ((uint)(w_at.z + y * w_n.z + s * w_k.z) >= (uint)w_size.z) continue;
                     for (int t = 0; t < k.w; t++) {
-                        const float tap = a[a_at + r * a_k.y + s * a_k.z + t * a_k.w];
+                        const int tap_at = a_at + r * a_k.y + s * a_k.z + t * a_k.w;
+                        const float tap = A_VALUE(A_READ(a + tap_at));
                         const int first = w_at.w + x * w_n.w + t * w_k.w;
                         const int last = first + (LANES - 1) * w_n.w;
                         const ints at = first + places;
@@ -47,7 +45,7 @@ void depthwise_pixels($parameters) {
 #define FINISHED(i)                                                                                \
     post_ops(lanes[i], OLD(at + (i) * c_n.w), 0, 0, channel, 0, image, z, y, x + (i) POST_ARGS)
             for (int i = 0; i < LANES; i++)
-                if (i < count) c[at + i * c_n.w] = FINISHED(i);
+                if (i < count) C_WRITE(c + at + i * c_n.w, FINISHED(i));
         }
     }
 }

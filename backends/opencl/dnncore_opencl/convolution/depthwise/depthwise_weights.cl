@@ -19,15 +19,12 @@ static inline int reaching(const int bound, const int from, const int step) {
     return from >= bound ? 0 : (bound - from + step - 1) / step;
 }
 
-__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_weights($parameters) {
     const int n_size = COUNT(n), k_size = COUNT(k), blocks = BLOCKS;
     if (n_size == 0 || blocks == 0) return;
     const int shares = (n_size + rows - 1) / rows, items = blocks * shares;
-    const int groups = (items + GROUP - 1) / GROUP;
-    const int item = get_group_id(0) % groups * GROUP + get_local_id(0);
-    const int slice = get_group_id(0) / groups;
-    if (item >= items) return;
+    const int item = get_group_id(0) % items, slice = get_group_id(0) / items;
     const int block = item % blocks, first_n = item / blocks * rows;
     const int channel = CHANNEL(block), taps = min(rows, n_size - first_n);
     const int a_at = a_batch.w + channel * a_batch.z, b_at = b_batch.w + channel * b_batch.z;
@@ -58,7 +55,9 @@ void depthwise_weights($parameters) {
             const int right = b_at + n_at[i] + DOT4(b_k, p);
             int x = begin[i];
 #if ALONG_CHANNELS
-#define PRODUCT(x) LOAD(0, a + left + (x) * a_k.w) * LOAD(0, b + right + (x) * b_k.w)
+#define PRODUCT(x)                                                                                 \
+    A_VECTOR_VALUE(A_VECTOR_READ(a + left + (x) * a_k.w))                                          \
+        * B_VECTOR_VALUE(B_VECTOR_READ(b + right + (x) * b_k.w))
             floats chains[CHAINS];
             for (int j = 0; j < CHAINS; j++) chains[j] = 0;
             for (; x + CHAINS <= end[i]; x += CHAINS)
@@ -84,12 +83,12 @@ void depthwise_weights($parameters) {
 #if ALONG_CHANNELS
         for (int j = DONE_LANES(block); j < LANES; j++) {
             const int place = at + j * c_batch.z;
-            c[place] = post_ops(sum[j], OLD(place), 0, 0, channel + j, 0, d.x, d.y, d.z,
-                                d.w POST_ARGS);
+            C_WRITE(c + place, post_ops(sum[j], OLD(place), 0, 0, channel + j, 0, d.x, d.y, d.z,
+                                        d.w POST_ARGS));
         }
 #else
         for (int j = 1; j < LANES; j++) sum[0] += sum[j];
-        c[at] = post_ops(sum[0], OLD(at), 0, 0, channel, 0, d.x, d.y, d.z, d.w POST_ARGS);
+        C_WRITE(c + at, post_ops(sum[0], OLD(at), 0, 0, channel, 0, d.x, d.y, d.z, d.w POST_ARGS));
 #endif
     }
 }

@@ -1,4 +1,4 @@
-"""Kernels for depthwise convolutions: products of one row, where there is no reuse to block for.
+"""Depthwise convolutions on CPUs: products of one row, where there is no reuse to block for.
 
 A batch is a channel. Vectors are along channels where these lie side by side, else along the lines
 of an image; every other layout is gathered.
@@ -12,24 +12,25 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dnncore.backend import Refused
-from dnncore_opencl.gemm.cpu import CpuFamily
+from dnncore_opencl.codegen.vectors import HALVES
+from dnncore_opencl.gemm.cpu import ELEMENTS, CpuFamily
 from dnncore_opencl.gemm.product import Gemm, Matrix
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import template
 
 STRIP = 4  # pixels in registers, so that a tap is read once for all of them
-MAX_TAPS = 1024  # vectors of a CPU's work-item: 64 KB, of which only what is needed is touched
-TAPS = 64  # sums of a CPU's work-item: 4 KB, beside two lines in the first-level cache
-GPU_GROUP = 64
+MAX_TAPS = 1024  # vectors of a work-item: 64 KB, of which only what is needed is touched
+TAPS = 64  # sums of a work-item: 4 KB, beside two lines in the first-level cache
 
 
 @dataclass(frozen=True)
 class Depthwise(Strided):
-    """Forward and backward data, on `units` cores of `vector` floats, or with vector 1 on a GPU."""
+    """Forward and backward data, on `units` cores of `vector` floats."""
 
     name: ClassVar[str] = "depthwise"
-    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.6, "gpu": 0.6, "accelerator": 0.6}
+    data_types: ClassVar[tuple[str, ...]] = ("f32", *HALVES)
+    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.6}
 
     units: int
     vector: int
@@ -38,11 +39,18 @@ class Depthwise(Strided):
     def of(cls, engine: OpenCLEngine) -> Depthwise:
         """The family for an engine's device."""
         cpu = CpuFamily.of(engine)
-        return cls(cpu.units, cpu.vector if engine.is_cpu else 1)
+        return cls(cpu.units, cpu.vector)
+
+    @classmethod
+    def refusal(cls, engine: OpenCLEngine) -> Refused | None:
+        """It needs cores."""
+        if engine.is_cpu:
+            return None
+        return Refused("device", f"computes on CPUs; got {engine.device.name}")
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Groups must have one channel on either side, and a CPU's work-item hold their taps."""
-        if self.on_cpu and gemm.depth > MAX_TAPS:
+        """Groups must have one channel on either side, and a work-item hold their taps."""
+        if gemm.depth > MAX_TAPS:
             return Refused("shape", f"kernels must have {MAX_TAPS} taps at most; got {gemm.depth}")
         return _refusal_of_channels(gemm.m, gemm.k[0])
 
@@ -52,31 +60,32 @@ class Depthwise(Strided):
         lanes = channels or self.lanes_for(gemm.n[-1])
         blocks = math.ceil(gemm.batches / channels) if channels else gemm.batches
         images, lines = _images_and_lines(gemm.n)
-        if self.on_cpu:
-            strips, rows = 1, math.ceil(lines * blocks * images / (TASKS_PER_CORE * self.units))
-        else:
-            strips, rows = math.ceil(gemm.n[-1] / (STRIP if channels else lanes)), 1
-        rows = min(rows, lines)
-        items = blocks * strips * images * math.ceil(lines / rows)
-        defines = {"LANES": lanes, "ALL_STRIPS": int(self.on_cpu)}
+        rows = min(math.ceil(lines * blocks * images / (TASKS_PER_CORE * self.units)), lines)
+        items = blocks * images * math.ceil(lines / rows)
+        defines: dict[str, int | str] = {"LANES": lanes}
         kernel = "depthwise_channels" if channels else "depthwise_pixels"
         if channels:
             defines |= {"STRIP": STRIP, "MAX_TAPS": MAX_TAPS}
-        return self.of_items(kernel, defines, items, gemm.depth + 1, rows)
+        return self.of_items(gemm, kernel, defines, items, gemm.depth + 1, rows)
 
     def of_items(
-        self, kernel: str, defines: Mapping[str, int], items: int, least_part: int, rows: int
+        self,
+        gemm: Gemm,
+        kernel: str,
+        defines: dict[str, int | str],
+        items: int,
+        least_part: int,
+        rows: int,
     ) -> Cover:
-        """Return the cover by so many work-items."""
-        group = 1 if self.on_cpu else GPU_GROUP
-        groups = (math.ceil(items / group), 1)
-        snippets = (template("depthwise"),)
-        return Cover(kernel, {**defines, "GROUP": group}, groups, group, least_part, rows, snippets)
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether a work-item takes vectors and many lines."""
-        return self.vector > 1
+        """Return the cover by so many work-items, each of which is a group."""
+        lanes = int(defines["LANES"])
+        types = {"A": gemm.a.data_type, "B": gemm.b.data_type, "C": gemm.c.data_type}
+        for name, data_type in types.items():
+            defines |= ELEMENTS.defines(name, data_type, 1)
+            defines |= ELEMENTS.defines(f"{name}_VECTOR", data_type, lanes)
+        widths = [(data_type, count) for data_type in types.values() for count in (1, lanes)]
+        snippets, conversions = (template("depthwise"),), ELEMENTS.snippets(widths)
+        return Cover(kernel, defines, (items, 1), 1, least_part, rows, snippets, conversions)
 
     def channels(self, gemm: Gemm, *images: Matrix) -> int:
         """Channels in a vector; 0 where they do not lie side by side in all images."""
@@ -101,11 +110,11 @@ class DepthwiseWeights(Depthwise):
         channels = self.channels(gemm, gemm.a, gemm.b)
         lanes = channels or self.lanes_for(max(gemm.k[-1], 1))
         blocks = math.ceil(gemm.batches / channels) if channels else gemm.batches
-        held = TAPS if self.on_cpu else 1
-        taps = min(held, gemm.columns)
-        defines = {"LANES": lanes, "ALONG_CHANNELS": int(channels > 0), "MAX_TAPS": held}
+        taps = min(TAPS, gemm.columns)
+        defines: dict[str, int | str] = {"LANES": lanes, "MAX_TAPS": TAPS}
+        defines["ALONG_CHANNELS"] = int(channels > 0)
         items = blocks * math.ceil(gemm.columns / taps)
-        return self.of_items("depthwise_weights", defines, items, max(gemm.k[-1], 1), taps)
+        return self.of_items(gemm, "depthwise_weights", defines, items, max(gemm.k[-1], 1), taps)
 
 
 def _refusal_of_channels(*channels: int) -> Refused | None:

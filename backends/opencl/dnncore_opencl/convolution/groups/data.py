@@ -27,6 +27,7 @@ from dnncore_opencl.convolution.groups.tiling import (
     divided_taps,
     image_access,
     parameters_of,
+    reads,
 )
 from dnncore_opencl.convolution.views import chain, operands, steps
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
@@ -139,7 +140,7 @@ class GroupsData(Groups):
             "VALUE(x, r)": "((const float *)&(x))[r]" if channels.reads > 1 else "(x)",
             "HELD_DEPTH": str(_held_depth(channels, tiling.taps)),
             "PIXEL_BLOCKS": parameters.size(tiling.pixel_blocks),
-            "LOAD_IMAGE(at)": read(engine, image.data_type, channels.values, to_image),
+            **reads(engine, "IMAGE", image.data_type, channels.values, to_image),
             "LOAD_WEIGHT(at)": read(engine, op.weights_role.data_type, 1, to_weights),
             "LOAD_RESULT(at)": read(engine, result.data_type, 1, to_result),
             "STORE_RESULT(at, value)": write(engine, result.data_type, 1, to_result, "value"),

@@ -70,12 +70,14 @@ void groups_data($parameters)
             const INDEX at = IMAGE_AT(n, group * DEPTH + start + inner, z, y, x);
             UNROLL for (int row = 0; row < WINDOW(H); ++row) {
                 const int is_row = is_plane && INSIDE(y + row * IN_STEP_H, IMAGE_H);
-                VALUES window[WINDOW(W)];
+                IMAGE_BITS bits[WINDOW(W)];
                 UNROLL for (int i = 0; i < WINDOW(W); ++i) {
-                    window[i] = 0.0f;
+                    bits[i] = 0;
                     if (is_row && INSIDE(x + i * IN_STEP_W, IMAGE_W))
-                        window[i] = LOAD_IMAGE(at + row * ROW_STEP + i * PIXEL_STEP);
+                        bits[i] = READ_IMAGE(at + row * ROW_STEP + i * PIXEL_STEP);
                 }
+                VALUES window[WINDOW(W)];
+                UNROLL for (int i = 0; i < WINDOW(W); ++i) window[i] = IMAGE_VALUES(bits[i]);
                 UNROLL for (int j = 0; j < TILE_H; ++j) {
                     const int tap_h = TAP(H, j, row);
                     if (!IS_TAP(H, tap_h)) continue;

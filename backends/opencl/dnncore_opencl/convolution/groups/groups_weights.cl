@@ -46,30 +46,35 @@ void groups_weights($parameters)
         const int z = PLACE_D(d, tap_d), y = tile_h.y + CHUNK_H(chunk_h);
         const int x = tile_w.y + CHUNK_W(chunk_w);
         if (!INSIDE(z, IMAGE_D)) continue;
-        FLOATS diffs[TILE_H][TILE_W];
+        DIFF_BITS read[TILE_H][TILE_W];
         UNROLL for (int j = 0; j < TILE_H; ++j)
             UNROLL for (int k = 0; k < TILE_W; ++k) {
                 const int h = tile_h.x + j * OUT_STEP_H, w = tile_w.x + k * OUT_STEP_W;
-                diffs[j][k] = 0.0f;
+                read[j][k] = 0;
                 if (!INSIDE(h, RESULT_H) || !INSIDE(w, RESULT_W)) continue;
 #if IS_WIDE || RESULTS == 1
-                diffs[j][k] = LOAD_DIFFS(DIFF_AT(n, channel, d, h, w));
+                read[j][k] = READ_DIFF(DIFF_AT(n, channel, d, h, w));
 #else
                 UNROLL for (int lane = 0; lane < RESULTS; ++lane)
                     if (column + lane < COLUMNS)
-                        ((float *)&diffs[j][k])[lane] =
-                            LOAD_DIFF(DIFF_AT(n, channel + lane, d, h, w));
+                        ((DIFF_BIT *)&read[j][k])[lane] =
+                            READ_ONE_DIFF(DIFF_AT(n, channel + lane, d, h, w));
 #endif
             }
+        FLOATS diffs[TILE_H][TILE_W];
+        UNROLL for (int j = 0; j < TILE_H; ++j)
+            UNROLL for (int k = 0; k < TILE_W; ++k) diffs[j][k] = DIFF_VALUES(read[j][k]);
         const INDEX at = IMAGE_AT(n, group * DEPTH + INNER_OF(vector), z, y, x);
         UNROLL for (int row = 0; row < WINDOW(H); ++row) {
             const int is_row = INSIDE(y + row * IN_STEP_H, IMAGE_H);
-            VALUES window[WINDOW(W)];
+            IMAGE_BITS bits[WINDOW(W)];
             UNROLL for (int i = 0; i < WINDOW(W); ++i) {
-                window[i] = 0.0f;
+                bits[i] = 0;
                 if (is_row && INSIDE(x + i * IN_STEP_W, IMAGE_W))
-                    window[i] = LOAD_IMAGE(at + row * ROW_STEP + i * PIXEL_STEP);
+                    bits[i] = READ_IMAGE(at + row * ROW_STEP + i * PIXEL_STEP);
             }
+            VALUES window[WINDOW(W)];
+            UNROLL for (int i = 0; i < WINDOW(W); ++i) window[i] = IMAGE_VALUES(bits[i]);
             UNROLL for (int j = 0; j < TILE_H; ++j) {
                 const int tap_h = TAP(H, j, row);
                 if (!IS_TAP(H, tap_h)) continue;

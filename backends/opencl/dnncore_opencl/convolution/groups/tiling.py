@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import Convolution, MemoryDesc, Refused
+from dnncore_opencl.codegen import vectors
 from dnncore_opencl.codegen.digits import INT4, UINT4, int4, inverses
 from dnncore_opencl.codegen.layout import Parameters, access
-from dnncore_opencl.codegen.vectors import TYPES, half_functions, vector
+from dnncore_opencl.codegen.vectors import HALVES, INTEGERS, TYPES, vector
 from dnncore_opencl.convolution.groups.axes import Axis
 from dnncore_opencl.convolution.groups.channels import GROUP, Channels
 from dnncore_opencl.convolution.views import place_of
@@ -146,6 +147,22 @@ def image_access(name: str, desc: MemoryDesc, parameters: Parameters) -> dict[st
 
 
 def conversions(engine: Any, descs: Sequence[MemoryDesc], widths: Sequence[int]) -> tuple[str, ...]:
-    """Return the texts that convert half types, which a chain of post-ops shares."""
-    halves = half_functions(engine, [desc.data_type for desc in descs], {1, *widths})
-    return ("#define HALVES", *halves) if halves else ()
+    """Return the texts that convert types, which a chain of post-ops shares."""
+    types = {desc.data_type for desc in descs}
+    guards = {"#define HALVES": HALVES, "#define INTEGERS": INTEGERS}
+    defined = (guard for guard, kinds in guards.items() if types & set(kinds))
+    return (*defined, *vectors.conversions(engine, types, {1, *widths}))
+
+
+def reads(engine: Any, name: str, data_type: str, lanes: int, pointer: str) -> dict[str, str]:
+    """Define how `lanes` elements are read, or one, and how they become floats.
+
+    A read under a condition is not converted at once, so that compilers need no branch.
+    """
+    kind = TYPES[data_type]
+    return {
+        f"{name}_BIT": kind,
+        f"{name}_BITS": vector(kind, lanes),
+        f"READ_{name}(at)": vectors.read_bits(engine, data_type, lanes, pointer),
+        f"{name}_VALUES(bits)": vectors.value(data_type, lanes, "bits"),
+    }

@@ -13,7 +13,7 @@ from typing import Any
 from dnncore.backend import Attributes, ConvolutionBackwardWeights, MemoryDesc, Refused
 from dnncore_opencl.codegen.grid import power_of_two_within
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import TYPES, read, write
+from dnncore_opencl.codegen.vectors import TYPES, read, read_bits, write
 from dnncore_opencl.convolution.groups.axes import axes_of
 from dnncore_opencl.convolution.groups.channels import GROUP, Channels, sizes_of
 from dnncore_opencl.convolution.groups.data import Groups
@@ -24,6 +24,7 @@ from dnncore_opencl.convolution.groups.tiling import (
     divided_taps,
     image_access,
     parameters_of,
+    reads,
 )
 from dnncore_opencl.copies.staging import plain
 from dnncore_opencl.gemm.arguments import gemm_epilogue
@@ -133,9 +134,9 @@ def _launch(
         "TILES": parameters.size(tiling.tiles),
         "SHARE": parameters.size(sums.share),
         "PART": parameters.size(part_size(gemm)),
-        "LOAD_IMAGE(at)": read(engine, op.src.data_type, channels.values, "src + (at)"),
-        "LOAD_DIFF(at)": read(engine, op.diff_dst.data_type, 1, "diff_dst + (at)"),
-        "LOAD_DIFFS(at)": read(engine, op.diff_dst.data_type, channels.results, "diff_dst + (at)"),
+        **reads(engine, "IMAGE", op.src.data_type, channels.values, "src + (at)"),
+        **reads(engine, "DIFF", op.diff_dst.data_type, channels.results, "diff_dst + (at)"),
+        "READ_ONE_DIFF(at)": read_bits(engine, op.diff_dst.data_type, 1, "diff_dst + (at)"),
         "LOAD_RESULT(at)": read(engine, kind, 1, "result + (at)"),
         "STORE_RESULT(at, value)": write(engine, kind, 1, "result + (at)", "value"),
         **image_access("IMAGE", op.src, parameters),
