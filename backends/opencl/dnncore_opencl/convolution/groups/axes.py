@@ -152,6 +152,5 @@ def axes_of(op: Convolution, *, is_backward: bool) -> list[Axis]:
         extended(op.padding_l, 3),
     )
     return [
-        Axis(letter, *numbers, is_backward=is_backward)
-        for letter, *numbers in zip(LETTERS, *rows, strict=True)
+        Axis(letter, *numbers, is_backward) for letter, *numbers in zip(LETTERS, *rows, strict=True)
     ]

@@ -7,7 +7,7 @@ computes any strides, dilations and kernels. Other layouts are copied.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Convolution, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.layout import Parameters, access
@@ -36,6 +36,10 @@ from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_re
 from dnncore_opencl.runtime.launch import Launch, Source, template
 
 HELD = 4096  # floats in local memory: half of what every device has
+CPU_EFFICIENCY = 0.02
+GPU_EFFICIENCY = 1.2  # above what tensor cores claim, of whose tiles groups fill a small part
+GPU_EFFICIENCY_OF_HALVES = 0.4
+MMA_CHANNELS = 16  # of a group of halves, from which on tensor cores are faster
 WEIGHTS_COORDINATES = ("g", "o", "i", "d", "h", "w")
 
 
@@ -44,7 +48,6 @@ class Groups(Implementation[Convolution]):
 
     name = "opencl:direct:groups"
     data_types = ("f32", *HALVES)
-    efficiency: ClassVar[dict[str, float]] = {"cpu": 0.02, "gpu": 0.7, "accelerator": 0.7}
 
     def accept(
         self, op: Convolution, attr: Attributes, engine: Any, hint: object
@@ -63,7 +66,7 @@ class Groups(Implementation[Convolution]):
         )
         if isinstance(plan, Refused):
             return plan
-        return accepted(op, engine, staging, [plan], self.efficiency[engine.device_type])
+        return accepted(op, engine, staging, [plan], _efficiency(op, engine))
 
     def formats(self, op: Convolution) -> dict[str, str]:
         """Put channels of images last."""
@@ -82,6 +85,15 @@ class Groups(Implementation[Convolution]):
         start: the bytes at the beginning of the scratchpad that are taken.
         """
         raise NotImplementedError
+
+
+def _efficiency(op: Convolution, engine: Any) -> float:
+    """The share of the peaks that a kernel reaches; tiles of other families are mostly empty."""
+    if engine.is_cpu:
+        return CPU_EFFICIENCY
+    _, *channels = op.grouped_weights[:3]
+    is_small = op.src_role.data_type == "f32" or max(channels) < MMA_CHANNELS
+    return GPU_EFFICIENCY if is_small else GPU_EFFICIENCY_OF_HALVES
 
 
 def _channels_refusal(op: Convolution) -> Refused | None:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.backend import Attributes, ConvolutionBackwardWeights, MemoryDesc, Refused
+from dnncore.backend import Attributes, Convolution, ConvolutionBackwardWeights, MemoryDesc, Refused
 from dnncore_opencl.codegen.grid import power_of_two_within
 from dnncore_opencl.codegen.layout import Parameters
 from dnncore_opencl.codegen.vectors import TYPES, read, read_bits, write
@@ -49,10 +49,9 @@ class GroupsWeights(Groups):
         """Weights become plain."""
         return plain(desc) if "weights" in name else super().wanted(name, desc)
 
-    def plan(
-        self, op: ConvolutionBackwardWeights, attr: Attributes, engine: Any, start: int
-    ) -> Plan | Refused:
+    def plan(self, op: Convolution, attr: Attributes, engine: Any, start: int) -> Plan | Refused:
         """One launch, or two."""
+        assert isinstance(op, ConvolutionBackwardWeights), op
         axes = divided_taps(*axes_of(op, is_backward=False))
         if isinstance(axes, Refused):
             return axes
