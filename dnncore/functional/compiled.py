@@ -13,6 +13,7 @@ import numpy as np
 
 from dnncore.attributes import Attributes, PostOp
 from dnncore.engines.array_kinds import DeviceArrays
+from dnncore.engines.arrays import ByteView
 from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Stream
@@ -104,8 +105,11 @@ class CompiledCall:
         stream = _streams.open(engine)
         memories: list[Any] = self.places[:]
         for place, index, desc, nbytes, dtype, prepared in self.inputs:
-            array = _ready(arrays[index], dtype, prepared)
-            data = _bytes(array, nbytes)
+            array = arrays[index]
+            if prepared is None and array.dtype == dtype and array.flags.carray and nbytes:
+                data = np.ndarray((nbytes,), np.uint8, array)
+            else:
+                data = _bytes(_ready(array, dtype, prepared), nbytes)
             memories[place] = Memory.over(desc, engine, data, nbytes, _address(data))
         raw = np.empty(self.nbytes + ALIGNMENT, np.uint8)
         address = _address(raw)
@@ -221,19 +225,7 @@ def _bytes(array: Array, nbytes: int) -> Array:
         return np.empty(1, np.uint8)
     if array.flags.writeable:
         return np.ndarray((nbytes,), np.uint8, array)
-    return np.asarray(_Alias(array, nbytes))
-
-
-class _Alias:
-    """The elements of a read-only array, as a writable array of bytes."""
-
-    __slots__ = ("__array_interface__", "array")
-
-    def __init__(self, array: Array, nbytes: int) -> None:
-        self.array = array
-        place = (array.ctypes.data, False)
-        shape = (nbytes,)
-        self.__array_interface__ = {"shape": shape, "typestr": "|u1", "data": place, "version": 3}
+    return np.asarray(ByteView(array.ctypes.data, nbytes, array))
 
 
 def _address(data: Array) -> int:
