@@ -114,6 +114,15 @@ class MemoryCache(Generic[T]):
         for key in filter(unwanted, self._entries.copy()):
             self._entries.pop(key, None)
 
+    def find(self, key: Hashable) -> T | None:
+        """Return the value of `key`, or None if there is none yet."""
+        entry = self._entries.get(key)
+        if entry is None or entry.value is UNBUILT:
+            return None
+        entry.used = next(self._uses)
+        self._count(1)
+        return entry.value
+
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
         """Return the value of `key`. The first thread that requests it builds it.
 

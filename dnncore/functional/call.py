@@ -8,7 +8,6 @@ and over a new result, and launches.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +31,6 @@ EngineLike = Engine | str | None
 """An engine, its name, or None for `dnncore.engine()`."""
 
 CAPACITY = 512  # signatures
-NAMES = 64  # of engines
 
 
 Planner = Callable[..., Plan]
@@ -40,7 +38,11 @@ Planner = Callable[..., Plan]
 
 
 _variables = values_of(
-    "DNNCORE_IMPL", "DNNCORE_SKIP_IMPL", "DNNCORE_PREFER", "DNNCORE_HOST_FALLBACK"
+    "DNNCORE_ENGINE",
+    "DNNCORE_IMPL",
+    "DNNCORE_SKIP_IMPL",
+    "DNNCORE_PREFER",
+    "DNNCORE_HOST_FALLBACK",
 )
 
 
@@ -68,18 +70,19 @@ def call(
             array, dtype = _read(function, name, value, kind)
             arrays.append(array)
             signature += (array.shape, dtype)
-    if isinstance(kind, DeviceArrays):
-        engine = kind.engine(first_of_device(arrays)) if engine is None else _opened(engine)
-    else:
-        engine = _opened(engine)
+    if engine is not None and type(engine) is not str and not isinstance(engine, Engine):
+        open_engine(engine)  # raises the error
+    if engine is None and isinstance(kind, DeviceArrays):
+        engine = kind.engine(first_of_device(arrays))
     exact = _exact(options)
-    make = functools.partial(_made, planner, function, values, signature, engine, options)
-    if exact is None:
-        compiled = make()
-    else:
-        circumstances = (registry.generation, get_num_threads(), _variables())
-        key = (planner, function, engine, exact, circumstances, *signature)
-        compiled = calls.get(key, make)
+    circumstances = (registry.generation, get_num_threads(), _variables())
+    key = (planner, function, engine, exact, circumstances, *signature)
+    compiled = None if exact is None else calls.find(key)
+    if compiled is not None and compiled.engine.is_lost and not isinstance(engine, Engine):
+        calls.forget(lambda other: other == key)  # the name means another engine now
+        compiled = None
+    if compiled is None:
+        compiled = _compiled(key, exact, planner, function, values, signature, engine, options)
     if isinstance(kind, DeviceArrays):
         return compiled.on_arrays(arrays, kind)
     result = compiled(arrays)
@@ -94,25 +97,6 @@ def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any
     own = np.float64 if is_condition else np.float32
     array = host_array(f"{function}: {name}", value, own, kind)
     return array, array.dtype if is_condition or not is_untyped(value) else None
-
-
-def _opened(engine: EngineLike) -> Engine:
-    """The engine, opened if given by name. Raises the errors of `dnncore.engine`."""
-    if isinstance(engine, Engine):
-        return engine
-    if engine is not None and type(engine) is not str:
-        return open_engine(engine)
-    key = (engine, _default(), registry.generation)
-    found = _engines.get(key)
-    if found is None or found.is_lost:
-        if len(_engines) >= NAMES:
-            _engines.clear()
-        found = _engines[key] = open_engine(engine)
-    return found
-
-
-_default = values_of("DNNCORE_ENGINE")
-_engines: dict[object, Engine] = {}  # by name; `dnncore.engine` takes 2 us
 
 
 def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -140,16 +124,24 @@ calls: MemoryCache[CompiledCall] = MemoryCache(CAPACITY)
 """Compiled calls by signature, the least recently used of which are dropped."""
 
 
-def _made(
+def _compiled(
+    key: tuple[Any, ...],
+    exact: object,
     planner: Planner,
     function: str,
     values: Mapping[str, Values],
     signature: Sequence[Any],
-    engine: Engine,
+    engine: EngineLike,
     options: tuple[Any, ...],
 ) -> CompiledCall:
+    """Compile a call, and keep it unless its options may change."""
+    opened = engine if isinstance(engine, Engine) else open_engine(engine)
     names = [name for name, value in values.items() if value is not None or name != "bias"]
     shapes = dict(zip(names, signature[::2], strict=True))
     types = dict(zip(names, signature[1::2], strict=True))
-    plan = planner(function, typed(function, shapes, types), *options)
-    return CompiledCall(engine, plan, names)
+
+    def make() -> CompiledCall:
+        plan = planner(function, typed(function, shapes, types), *options)
+        return CompiledCall(opened, plan, names)
+
+    return make() if exact is None else calls.get(key, make)

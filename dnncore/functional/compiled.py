@@ -94,10 +94,10 @@ class CompiledCall:
     def __call__(self, arrays: Sequence[Array]) -> Array:
         """Run on arrays in the order of the signature; return a new array."""
         result = self._on_host(arrays) if self.engine.is_host else self._on_device(arrays)
-        if self.narrow is not None:
-            with np.errstate(over="ignore"):
-                return result.astype(self.narrow)
-        return result
+        if self.narrow is None:
+            return result
+        with np.errstate(over="ignore"):
+            return result.astype(self.narrow)
 
     def _on_host(self, arrays: Sequence[Array]) -> Array:
         """Run on memories over the arrays, into a new array."""
