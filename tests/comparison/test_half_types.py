@@ -45,9 +45,9 @@ APART = [
         "FWD_B --dt=f16 --bia-dt=bf16", "BWD_D --dt=f16:f16:f32", "BWD_W --dt=f16:f32:bf16",
     )),
     "--matmul --dt=f16:f32:f16 2x3:3x4", "--eltwise --dt=f16:f32 2x3",
-    "--pool --dt=f16:f32 ic3ih4kh2", "--lrn --dt=f16:f32 ic3ih4", "--sum --sdt=f16:bf16 2x3",
-    "--softmax --sdt=f16 --ddt=bf16 2x3", "--binary --sdt=f16:f32 --ddt=bf16 2x3:2x3",
-    "--eltwise --dt=s8 2x3", "--reduction --sdt=f64 2x3:2x1",
+    "--pool --dt=f16:f32 ic3ih4kh2", "--lrn --dt=f16:f32 ic3ih4", "--sum --sdt=f16:f64 2x3",
+    "--softmax --sdt=f16 --ddt=f64 2x3", "--binary --sdt=f16:f32 --ddt=f64 2x3:2x3",
+    "--eltwise --dt=s8 --alg=tanh 2x3", "--reduction --sdt=f64 2x3:2x1",
 ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_types_that_go_together(text):
 
 @pytest.mark.parametrize("text", APART)
 def test_types_that_do_not_go_together(text):
-    with pytest.raises(Unsupported, match=r"must be of type|do not go together") as caught:
+    with pytest.raises(Unsupported, match="must be of type") as caught:
         read(text)
     assert all(feature.startswith("data type") for feature in caught.value.features)
 
@@ -110,10 +110,10 @@ def test_the_host_serves_by_the_reference_where_its_others_do_not_know_the_type(
     with registered(Relu("toybackend:f32"), kind="halfless", engines=engines):
         engine = dnn.engine("halfless")
         with pytest.warns(dnn.ReferenceWarning):
-            pd = dnn.PrimitiveDesc(relu("bf16"), engine, host_fallback=True)
+            pd = dnn.PrimitiveDesc(relu("f64"), engine, host_fallback=True)
         assert pd.impl_name == "host:reference:eltwise"
         src, dst = (dnn.Memory(desc, engine) for desc in (pd.src_desc, pd.dst_desc))
-        x = np.linspace(-1, 1, 20).reshape(4, 5).astype(ml_dtypes.bfloat16)
+        x = np.linspace(-1, 1, 20).reshape(4, 5)
         src = dnn.Memory.from_numpy(x, engine=engine)
         pd.primitive().execute(engine.stream(), src=src, dst=dst).wait()
         np.testing.assert_array_equal(dst.numpy(), np.maximum(x, x.dtype.type(0)))

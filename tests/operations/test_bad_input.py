@@ -177,25 +177,28 @@ SHAPES = {
 }  # fmt: skip
 
 TYPES = {
-    "convolution: src must be of type f32 or f16 or bf16; got f64":
-        lambda: convolution(src=desc(2, 3, 8, 8, type="f64")),
-    "convolution: weights must be of type f16, as src is; got f32":
+    "convolution: src must be of type f64, f32, f16, bf16, s8 or u8; got s32":
+        lambda: convolution(src=desc(2, 3, 8, 8, type="s32")),
+    "convolution: weights must be of type f16, because src is f16; got f32":
         lambda: convolution(src=desc(2, 3, 8, 8, type="f16")),
-    "convolution: weights must be of type f32, as src is; got bf16":
+    "convolution: weights must be of type f32, because src is f32; got bf16":
         lambda: convolution(weights=desc(4, 3, 3, 3, type="bf16")),
-    "convolution: dst must be of type f32, as src is; got f16":
+    "convolution: dst must be of type f32, s8 or u8, because src is f32; got f16":
         lambda: convolution(dst=desc(2, 4, 6, 6, type="f16")),
-    "matmul: dst must be of type bf16, as src is, or f32; got f16":
+    "matmul: dst must be of type f32 or bf16, because src is bf16, weights is bf16; got f16":
         lambda: matmul((2, 3), (3, 5), (2, 5), types=("bf16", "bf16", "f16")),
-    "matmul: bias must be of type f16, as src is, or f32; got s8":
+    "matmul: bias must be of type f32 or f16, because src is f16, weights is f16; got s8":
         lambda: matmul((2, 3), (3, 5), (2, 5), bias=desc(1, 5, type="s8"), types=["f16"] * 3),
-    "eltwise: dst must be of type f16, as src is; got f32":
+    "eltwise: dst must be of type f16, because src is f16; got f32":
         lambda: eltwise(src=desc(4, type="f16")),
-    "binary: f16 and bf16 do not go together; each may with f32; got src0 f16, src1 bf16, dst f32":
-        lambda: add(desc(4, type="f16"), desc(4, type="bf16")),
-    "sum: src1 must be of type f32 or f16 or bf16; got u8":
-        lambda: weighted_sum((1, 2), desc(2, 3), desc(2, 3, type="u8")),
-    "reorder: dst must be of type f32 or f64 or f16 or bf16 or s32 or s8 or u8; got s64":
+    "eltwise: src must be of type f64, f32, f16 or bf16; got s8":
+        lambda: dnn.EltwiseForward(
+            "forward_training", "tanh", src=desc(4, type="s8"), dst=desc(4, type="s8")
+        ),
+    "sum: src1 must be of type f32, f16, bf16, s32, s8 or u8; got f64":
+        lambda: weighted_sum((1, 2), desc(2, 3), desc(2, 3, type="f64")),
+    "reorder: dst must be of type f64, f32, f16, bf16, f8_e5m2, f8_e4m3, s32, s8, u8, s4 or u4;"
+    " got s64":
         lambda: reorder(desc(2, 3, type="s64")),
     "binary: src2 must be of type s8; got f32":
         lambda: dnn.Binary("select", src0=BIAS, src1=BIAS, src2=BIAS, dst=BIAS),

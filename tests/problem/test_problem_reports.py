@@ -20,7 +20,7 @@ FILE = """\
 --tag=abcd 4x5
 --tag=ab --dt=s8,f32 3x4
 --batch=nowhere
---reset --attr-scales=src:common:0.5 5x6
+--reset --attr-post-ops=sum:1:2 5x6
 --reset --alg=clip --alpha=2 7x8
 --alg= 9x10
 """
@@ -41,7 +41,7 @@ def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
         (Unreadable, ", line 4, word 1: --tag=abcd (read for "),
         (Unsupported, ", line 5, word 3: 3x4: dnncore does not have: data type s8"),
         (Unreadable, ", line 6, word 1: --batch=nowhere: expected a file"),
-        (Unsupported, ", line 7, word 3: 5x6: dnncore does not have: scales"),
+        (Unsupported, ", line 7, word 3: 5x6: dnncore does not have: zero point of a sum"),
         (Invalid, ", line 8, word 4: 7x8: eltwise: clip needs beta >= alpha"),
     ]
     assert len(told) == len(expected)
@@ -50,7 +50,7 @@ def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
         assert message.startswith(start)
     assert reports[2].line == f"{path}, line 4"
     assert reports[3].text == "--eltwise --dt=s8 --tag=ab --alg=exp --alpha=0 --beta=0 3x4"
-    assert reports[5].features == ("scales",)
+    assert reports[5].features == ("zero point of a sum",)
 
 
 def told_and_found(text):
@@ -90,8 +90,8 @@ def test_shapes_after_an_unknown_option_are_left_out_up_to_the_end_of_its_line()
 
 def test_without_a_report_the_first_error_is_raised():
     with pytest.raises(Unsupported) as error:
-        read("--matmul --dt=u8:s8:f32 --attr-scales=wei:per_oc --attr-post-ops=add:u8 2x3:3x4 zz")
-    assert error.value.features == ("scales", "data type u8")
+        read("--matmul --dt=u8:f32:f32 --runtime_dims_masks=1 --attr-post-ops=add:u8 2x3:3x4 zz")
+    assert error.value.features == ("runtime dims", "data type f32 with u8")
 
 
 def test_a_value_continues_after_a_separator():
@@ -100,8 +100,8 @@ def test_a_value_continues_after_a_separator():
 
 
 NONSENSE = {
-    "--matmul --attr-scales=src 2x3:3x4": "a value of benchdnn's for scales; got 'src'",
-    "--matmul --attr-acc-mode=fast 2x3:3x4": "accumulation mode; got 'fast'",
+    "--matmul --attr-scales=src 2x3:3x4": "expected ARG:MASK[:TYPE[:GROUPS]] at 'src'",
+    "--matmul --attr-acc-mode=fast 2x3:3x4": "expected one of strict, relaxed, any, s32, f32, f16; got 'fast'",
     "--matmul --grouped=8 2x3:3x4": "grouped encoding; got '8'",
     "--reorder --cross-engine=cpu 2x3": "reorder across engines; got 'cpu'",
     "--reorder --oflag=comp:1 2x3": "compensation of weights; got 'comp:1'",
@@ -152,10 +152,10 @@ def test_a_type_that_only_onednn_has_is_a_missing_feature():
 
 
 VERBOSE = [
-    verbose_line("eltwise", "s8"),
+    verbose_line("eltwise", "s8", algorithm="exp"),
     verbose_line("shuffle"),
     verbose_line("shuffle"),
-    verbose_line("eltwise", attributes="attr-scales:src0:0:f32"),
+    verbose_line("eltwise", attributes="attr-precomputed-reductions:src0:1:s32"),
     verbose_line("eltwise", algorithm="frob"),
     verbose_line("eltwise", attributes="attr-post-ops:binary_add:s8:3"),
     verbose_line("eltwise", attributes="attr-fpmath:bf16:true"),
@@ -168,7 +168,7 @@ def test_verbose_lines_name_the_same_features():
     assert str(problem) == "--eltwise --dir=FWD_I --attr-fpmath=bf16 2x3"
     told = [getattr(error, "features", "unreadable") for error in reports]
     assert told == [
-        ("data type s8",), ("primitive shuffle",), ("scales",), "unreadable",
+        ("data type s8",), ("primitive shuffle",), ("precomputed reductions",), "unreadable",
         ("post-op operand of data type s8",),
     ]  # fmt: skip
 
