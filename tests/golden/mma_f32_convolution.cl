@@ -3,6 +3,7 @@
 #define IS_F16 0
 #define SPLIT 1
 #define ROUNDED 0
+#define SUM float
 #define ROWS 128
 #define COLUMNS 64
 #define WARP_ROWS 64
@@ -17,6 +18,7 @@
 #define TO_RESULT(x) (x)
 #define FROM_RESULT(x) (x)
 #define RESULT_BYTES 4
+#define INTEGER_RESULT 0
 #define A_ALONG_K 1
 #define B_ALONG_K 1
 #define WINDOW 1
@@ -135,6 +137,11 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 // are counted in chunks of 16 bytes from `tiles` on.
 
 #define UNROLL _Pragma("unroll")
+#if ELEMENT_BYTES == 1
+#define SUM_OPERAND(x) "+r"(x)
+#else
+#define SUM_OPERAND(x) "+f"(x)
+#endif
 #define EXCHANGE
 
 static inline uint place_of(__local const uint4 *tiles) { return (uint)(ulong)tiles; }
@@ -169,7 +176,7 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
 #define MULTIPLY_ADD(c, a, b)                                                                      \
     {                                                                                              \
         __asm__(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
-                : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])                           \
+                : SUM_OPERAND((c)[0]), SUM_OPERAND((c)[1]), SUM_OPERAND((c)[2]), SUM_OPERAND((c)[3]) \
                 : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]), "r"((b)[1]));   \
     }
 #define MULTIPLY_INTO(c, a, b)                                                                     \
@@ -288,9 +295,9 @@ static inline uint bf16_pair(const float low, const float high) {
 #define IS_COLUMN(at) (!PADDED_COLUMNS || (at) % column.w < inner_columns)
 
 // A lane's results are stored in runs, which are as long as they may be.
-#if GATHERED == 4
+#if GATHERED == 4 && RESULT_BYTES > 1
 #define RUN uint4
-#elif RESULT_BYTES == 4
+#elif RESULT_BYTES == 4 || GATHERED == 4
 #define RUN uint2
 #else
 #define RUN uint
@@ -299,9 +306,18 @@ static inline uint bf16_pair(const float low, const float high) {
 #define RUNS (WORDS * 4 / (int)sizeof(RUN))
 
 // Results as words of 32 bits, and one of them.
-#if RESULT_BYTES == 4
+#if RESULT_BYTES == 4 && !INTEGER_RESULT
 #define RESULT_WORD(values, i) as_uint((values)[i])
 #define RESULT_OF(words, i) as_float((words)[i])
+#elif RESULT_BYTES == 4
+#define RESULT_WORD(values, i) as_uint(TO_RESULT((values)[i]))
+#define RESULT_OF(words, i) as_int((words)[i])
+#elif RESULT_BYTES == 1
+#define RESULT_BYTE(x) ((uint)(uchar)TO_RESULT(x))
+#define RESULT_WORD(values, i)                                                                     \
+    (RESULT_BYTE((values)[4 * (i)]) | RESULT_BYTE((values)[4 * (i) + 1]) << 8                      \
+     | RESULT_BYTE((values)[4 * (i) + 2]) << 16 | RESULT_BYTE((values)[4 * (i) + 3]) << 24)
+#define RESULT_OF(words, i) (RESULT)((words)[(i) / 4] >> 8 * ((i) % 4))
 #else
 #define RESULT_WORD(values, i) RESULT_PAIR((values)[2 * (i)], (values)[2 * (i) + 1])
 #define RESULT_OF(words, i) (ushort)((words)[(i) / 2] >> 16 * ((i) % 2))
@@ -696,7 +712,7 @@ void mma(
 
 #endif
 
-    float sums[TILES_M][TILES_N][4];
+    SUM sums[TILES_M][TILES_N][4];
 #if SPLIT
 // Each number is a sum of two that tensor cores take, which is 11 bits: the high one is rounded, so
 // that few are left to the low one. The product of the low ones is left out: it is 2^-22 of the

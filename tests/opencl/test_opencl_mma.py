@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ from dnncore_opencl.inner_product.implementations import BackwardData as InnerPr
 from dnncore_opencl.inner_product.implementations import Forward as InnerProduct
 from dnncore_opencl.matmul import MatMulImplementation
 from opencl_engine import DEVICES
+from plain_tensor_cores import HELPER, InParts, Plain, Wide, WideInFlight, computed
 
 import dnncore as dnn
 from dnncore.backend import Refused
@@ -33,41 +33,7 @@ from dnncore.planning.toom_cook import F23
 
 pytestmark = pytest.mark.skipif(not DEVICES, reason="no OpenCL device")
 
-TILE = MmaTile(64, 64, 32, 32)
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-
-
-class Plain(Mma):
-    """The family on a device of four multiprocessors that lacks the instructions."""
-
-    parts_wanted = 0
-    tile = TILE
-
-    @classmethod
-    def of(cls, engine: Any) -> Plain:
-        return cls(4, (cls.tile,), cls.parts_wanted, "mma_plain")
-
-    @classmethod
-    def refusal(cls, engine: Any) -> Refused | None:
-        return None
-
-
-class Wide(Plain):
-    """With tiles that four warps multiply together."""
-
-    tile = MmaTile(64, 128, 64, 128, wide=True)
-
-
-class WideInFlight(Plain):
-    """Two times four warps, and a stage that is multiplied while the next one is."""
-
-    tile = MmaTile(128, 64, 64, 64, stages=4, wide=True)
-
-
-class InParts(Plain):
-    """With k cut into parts wherever there are stages enough."""
-
-    parts_wanted = 2
 
 
 class Winograd(GpuWinogradBackwardWeights):
@@ -212,78 +178,10 @@ def whole_numbers(desc: dnn.MemoryDesc) -> np.ndarray:
     return np.random.default_rng(desc.dims).integers(-4, 5, desc.dims).astype(np.float32)
 
 
-LIMIT, TRIES = 60, 3  # seconds
-
-
-class Helper:
-    """A process that computes: compilers have been at kernels of so many barriers without end."""
-
-    def __init__(self) -> None:
-        self.pool: Any = None
-
-    def ask(self, *question: Any) -> np.ndarray:
-        """What `computed_here` returns, in another process if one does not answer in time."""
-        for _ in range(TRIES):
-            self.pool = self.pool or multiprocessing.get_context("spawn").Pool(1)
-            try:
-                answer: np.ndarray = self.pool.apply_async(computed_here, question).get(LIMIT)
-            except multiprocessing.TimeoutError:
-                self.stop()
-            else:
-                return answer
-        pytest.fail(f"no answer in {TRIES} times {LIMIT} s")
-
-    def stop(self) -> None:
-        """End the process, whatever it is at."""
-        if self.pool:
-            self.pool.terminate()
-        self.pool = None
-
-
-HELPER = Helper()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _end_of_help() -> Iterator[None]:
     yield
     HELPER.stop()
-
-
-def computed(
-    implementation: Implementation,
-    op: dnn.Operation,
-    arrays: dict[str, np.ndarray],
-    attr: dnn.Attributes | None = None,
-) -> np.ndarray:
-    """The operation's result."""
-    return HELPER.ask(type(implementation), implementation.family, op, arrays, attr)
-
-
-def computed_here(
-    kind: type[Implementation],
-    family: type[Mma],
-    op: dnn.Operation,
-    arrays: dict[str, np.ndarray],
-    attr: dnn.Attributes | None,
-) -> np.ndarray:
-    """The operation's result, computed in this process."""
-    implementation = kind(family)
-    engine = dnn.engine("opencl")
-    accepted = implementation.accept(op, attr or dnn.Attributes(), engine, None)
-    assert not isinstance(accepted, Refused), accepted
-    memories, result = [], None
-    for argument, desc in accepted.op.tensors():
-        if argument.direction == "in":
-            memories.append(dnn.Memory.from_numpy(arrays[argument.name], desc, engine))
-        else:
-            nothing = np.full(desc.dims, np.nan, DTYPES[desc.data_type])
-            memories.append(result := dnn.Memory.from_numpy(nothing, desc, engine))
-    stream = engine.stream()
-    scratchpad = engine.allocate(accepted.scratchpad_bytes)
-    accepted.build().bind(memories, scratchpad)(stream)
-    stream.wait()
-    assert result is not None
-    return result.numpy()
 
 
 def expected(op: dnn.Operation, arrays: dict[str, np.ndarray]) -> np.ndarray:

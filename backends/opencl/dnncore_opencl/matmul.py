@@ -7,12 +7,29 @@ from collections.abc import Iterator, Sequence
 
 from dnncore.backend import Attributes, MatMul, MemoryDesc
 from dnncore_opencl.gemm.families import FAMILIES
-from dnncore_opencl.gemm.implementation import GemmImplementation
-from dnncore_opencl.gemm.product import Gemm, Strides, broadcast_strides, chain, matrix
+from dnncore_opencl.gemm.implementation import GemmImplementation, in_lines
+from dnncore_opencl.gemm.product import BYTES, Gemm, Strides, broadcast_strides, chain, matrix
 
 
 class MatMulImplementation(GemmImplementation[MatMul]):
     """src (..., M, K) is a, weights (..., K, N) are b; batch dims that merge in memory are one."""
+
+    def formats(self, op: MatMul) -> dict[str, str]:
+        """Let lines of bytes lie along K, if the family needs them so."""
+        tags = super().formats(op)
+        if op.src.data_type in BYTES and self.family.bytes_along_k:
+            tag = tags["weights"]
+            tags["weights"] = tag[:-2] + tag[:-3:-1]
+        return tags
+
+    def aligned(self, op: MatMul, name: str, desc: MemoryDesc) -> MemoryDesc:
+        """Let lines of bytes lie along K, and begin at multiples of 16 bytes."""
+        if op.src.data_type not in BYTES or name not in ("src", "weights"):
+            return super().aligned(op, name, desc)
+        order = [*range(desc.ndims)]
+        if name == "weights":
+            order[-2:] = reversed(order[-2:])
+        return in_lines(desc, order)
 
     def gemms(self, op: MatMul, attr: Attributes) -> Iterator[Gemm]:
         """One product."""

@@ -28,12 +28,14 @@ class Family(Protocol):
 
     channels_last: whether the format `any` becomes one in which channels lie side by side, rather
     than row-major. columns_last: whether it becomes one in which the columns of b do. data_types:
-    of tensors. attributes: as in `Implementation`.
+    of tensors. attributes: as in `Implementation`. bytes_along_k: whether operands of 8 bits lie
+    along k in the format `any`.
     """
 
     name: ClassVar[str]
     channels_last: ClassVar[bool] = False
     columns_last: ClassVar[bool] = False
+    bytes_along_k: ClassVar[bool] = False
     data_types: ClassVar[tuple[str, ...]] = ("f32",)
     attributes: ClassVar[tuple[str, ...]] = ()
     efficiency: ClassVar[Mapping[str, float]]

@@ -25,8 +25,11 @@ from dnncore_opencl.gemm.product import Gemm, split
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
 from dnncore_opencl.reduction.implementations import bias_sums
+from dnncore_opencl.runtime.launch import padded
 
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
+
+LINE = 16  # bytes: lines that some families copy begin at multiples of it
 
 
 class GemmImplementation(Implementation[OpT]):
@@ -88,6 +91,17 @@ class GemmImplementation(Implementation[OpT]):
         gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
         refused = size_refusal(staging.op, staging.attr)
         return gemms, refused or next(filter(None, map(family.refusal_of, gemms)), None)
+
+
+def in_lines(desc: MemoryDesc, order: Sequence[int]) -> MemoryDesc:
+    """Return a layout of dims in this order, slowest first, whose lines begin at 16 bytes."""
+    strides, step = [0] * desc.ndims, 1
+    for place, dim in enumerate(reversed(order)):
+        strides[dim] = step
+        step *= desc.dims[dim]
+        if place == 0:
+            step = padded(step, LINE // desc.itemsize)
+    return MemoryDesc(desc.dims, desc.data_type, strides=strides)
 
 
 def accepted(

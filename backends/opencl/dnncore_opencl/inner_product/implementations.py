@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from dnncore import backend as core
 from dnncore.backend import Attributes
 from dnncore_opencl.gemm.families import FAMILIES
-from dnncore_opencl.gemm.implementation import GemmImplementation
-from dnncore_opencl.gemm.product import Gemm, Strides, chain, matrix
+from dnncore_opencl.gemm.implementation import LINE, GemmImplementation
+from dnncore_opencl.gemm.product import BYTES, Gemm, Strides, chain, matrix
 from dnncore_opencl.inner_product.direct import DirectBackwardData, DirectForward
+from dnncore_opencl.runtime.launch import padded
 
 
 class Forward(GemmImplementation[core.InnerProductForward]):
@@ -27,6 +28,19 @@ class Forward(GemmImplementation[core.InnerProductForward]):
             rows = tags["weights"]
             tags["weights"] = rows[1:] + rows[0]
         return tags
+
+    def aligned(
+        self, op: core.InnerProductForward, name: str, desc: core.MemoryDesc
+    ) -> core.MemoryDesc:
+        """Let rows of bytes begin at multiples of 16 bytes."""
+        if op.src.data_type not in BYTES or name not in ("src", "weights"):
+            return super().aligned(op, name, desc)
+        step, strides = 1, []
+        for size in reversed(desc.dims[1:]):
+            strides.append(step)
+            step *= size
+        strides.append(padded(step, LINE))
+        return core.MemoryDesc(desc.dims, desc.data_type, strides=strides[::-1])
 
     def gemms(self, op: core.InnerProductForward, attr: Attributes) -> Iterator[Gemm]:
         """One product."""

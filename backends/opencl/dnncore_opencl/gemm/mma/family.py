@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.gemm.family import Family, Plan
+from dnncore_opencl.elementwise.epilogue import NO_SCALING
+from dnncore_opencl.gemm.family import QUANTIZATION, Family, Plan
 from dnncore_opencl.gemm.mma.launch import (
     INSTEAD,
     LOCAL_MEMORY,
@@ -26,7 +27,7 @@ from dnncore_opencl.gemm.mma.launch import (
     MmaTile,
 )
 from dnncore_opencl.gemm.mma.view import Unfit, view
-from dnncore_opencl.gemm.product import Gemm
+from dnncore_opencl.gemm.product import BYTES, Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
 from dnncore_opencl.gemm.tuned import PARTS, tile_knob, with_knobs
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -38,6 +39,7 @@ HALVES = {
     name: Arithmetic(name, 2, "m16n8k16", wide=f"m64n{{}}k16.f32.{name}.{name}")
     for name in ("f16", "bf16")
 }
+INTEGERS = Arithmetic("s8", 1, "m16n8k32", wide="m64n{}k32.s32.{}.{}")
 COARSE = ("tf32", "bf16", "f16", "any")  # fpmath that allows f32 to be rounded to TF32's 11 bits
 
 
@@ -112,6 +114,14 @@ ROUNDED_PACE = replace(
         for tile, speed in SPLIT_PACE.speeds.items()
     },
 )
+INTEGER = 1.8  # times the speed of halves
+INTEGER_PACE = replace(
+    HALF_PACE,
+    speeds={
+        tile: Speed(speed.together * INTEGER, speed.alone * INTEGER)
+        for tile, speed in HALF_PACE.speeds.items()
+    },
+)
 UNKNOWN = Speed(1e12, 1e12)  # of a tile that a tuning table names
 TILES = tuple(dict.fromkeys((*HALF_PACE.speeds, *SPLIT_PACE.speeds)))
 LEAST_CAPABILITY = (8, 0)  # TF32, bf16 and copies that do not wait
@@ -146,7 +156,9 @@ class Mma(Family):
 
     name: ClassVar[str] = "mma"
     channels_last: ClassVar[bool] = True
-    data_types: ClassVar[tuple[str, ...]] = ("f32", "f16", "bf16")
+    bytes_along_k: ClassVar[bool] = True
+    data_types: ClassVar[tuple[str, ...]] = ("f32", "f16", "bf16", "s32", *BYTES)
+    attributes: ClassVar[tuple[str, ...]] = QUANTIZATION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 1e-3, "gpu": 1.1, "accelerator": 1.0}
 
     units: int
@@ -184,6 +196,9 @@ class Mma(Family):
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
         """Operands must be dense in some dim and aligned to 16 bytes, sums of split ones long."""
+        refused = _type_refusal(gemm)
+        if refused:
+            return refused
         if gemm.fpmath == "ieee" and gemm.a.data_type == "f32":
             return Refused(
                 "attribute", "fpmath ieee wants f32 arithmetic; computes by tensor cores"
@@ -227,7 +242,9 @@ class Mma(Family):
             return Plan((reduction(gemm, 0, start // FLOAT, items),), FLOAT)
         arithmetic = _arithmetic(gemm)
         v = view(gemm, arithmetic.per_chunk)
-        may_split = _format_refusal(partial(gemm, start // FLOAT)) is None
+        may_split = (
+            not arithmetic.is_integer and _format_refusal(partial(gemm, start // FLOAT)) is None
+        )
         products = [
             MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
             for tile in self._tiles(arithmetic) or (INSTEAD,)
@@ -284,6 +301,8 @@ class Mma(Family):
 
 def _arithmetic(gemm: Gemm) -> Arithmetic:
     """How products of the operands' type are computed."""
+    if gemm.a.data_type in BYTES:
+        return INTEGERS
     if gemm.a.data_type in HALVES:
         return HALVES[gemm.a.data_type]
     return ROUNDED_TF32 if gemm.fpmath in COARSE else SPLIT_TF32
@@ -291,9 +310,29 @@ def _arithmetic(gemm: Gemm) -> Arithmetic:
 
 def _pace(arithmetic: Arithmetic) -> Pace:
     """How long products of that arithmetic take."""
+    if arithmetic.is_integer:
+        return INTEGER_PACE
     if arithmetic.element_bytes == 2:
         return HALF_PACE
     return SPLIT_PACE if arithmetic.is_split else ROUNDED_PACE
+
+
+def _type_refusal(gemm: Gemm) -> Refused | None:
+    """Return why tensor cores cannot multiply these types, or apply these scales."""
+    a, b, c = (matrix.data_type for matrix in (gemm.a, gemm.b, gemm.c))
+    if {a, b} & set(BYTES):
+        if not {a, b} <= set(BYTES):
+            return Refused("type", f"multiplies integers by integers alone; got {a} and {b}")
+        if not gemm.depth:
+            return Refused("shape", "needs sums of integers of a term at least; got 0")
+        if any(gemm.zero_points):
+            return Refused("attribute", "has no zero points of src and weights")
+        return None
+    if gemm.scaling != NO_SCALING:
+        return Refused("attribute", f"has scales and zero points of integers alone; got {a}")
+    if a != b or c not in (a, "f32"):
+        return Refused("type", f"multiplies one type, into it or f32; got {a}, {b} and {c}")
+    return None
 
 
 def _format_refusal(gemm: Gemm) -> Refused | None:

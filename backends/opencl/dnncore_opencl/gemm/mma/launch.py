@@ -8,8 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from dnncore.backend import numpy_dtype
 from dnncore_opencl.codegen.digits import INT4, LONG4, UINT4, extended, int4, inverses, long4
-from dnncore_opencl.codegen.vectors import HALVES, result_defines, scalar_functions
+from dnncore_opencl.codegen.vectors import (
+    HALVES,
+    INTEGERS,
+    TYPES,
+    result_defines,
+    scalar_functions,
+)
 from dnncore_opencl.devices.nvidia import register_limit
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
@@ -85,7 +92,8 @@ class Arithmetic:
     """How numbers of one type are multiplied.
 
     is_split: whether each is the sum of two numbers of the tensor cores' type. wide: the
-    instruction of four warps, with `{}` for the number of columns; "" if there is none.
+    instruction of four warps, with `{}` for the number of columns and, of bytes, of the two types;
+    "" if there is none.
     """
 
     data_type: str
@@ -100,11 +108,15 @@ class Arithmetic:
         return CHUNK // self.element_bytes
 
     @property
+    def is_integer(self) -> bool:
+        """Whether sums are s32."""
+        return self.element_bytes == 1
+
+    @property
     def defines(self) -> dict[str, str | int]:
-        """The parameters of the kernel that depend on it."""
+        """The parameters of the kernel that depend on it alone."""
         kind = self.data_type
         return {
-            "MMA": f'"mma.sync.aligned.{self.shape}.row.col.f32.{kind}.{kind}.f32"',
             "ELEMENT_BYTES": self.element_bytes,
             "IS_F16": int(kind == "f16"),
             "SPLIT": int(self.is_split),
@@ -275,12 +287,15 @@ class MmaProduct:
         c = gemm.c
         steps = self._steps()
         defines = {
+            "MMA": self._instruction,
             **self.arithmetic.defines,
+            **self._integer_defines,
             **self.tile.defines,
             "CHAIN": self._chain,
             **result_defines(c.data_type),
-            "RESULT_BYTES": 4 if c.data_type == "f32" else 2,
-            **({} if c.data_type == "f32" else {"RESULT_PAIR": f"{c.data_type}_pair"}),
+            "RESULT_BYTES": numpy_dtype(c.data_type).itemsize,
+            "INTEGER_RESULT": int(c.data_type == "s32"),
+            **({"RESULT_PAIR": f"{c.data_type}_pair"} if c.data_type in HALVES else {}),
             "A_ALONG_K": int(v.a_along_k),
             "B_ALONG_K": int(v.b_along_k),
             "WINDOW": int(v.window is not None),
@@ -293,7 +308,7 @@ class MmaProduct:
         if v.window:
             schema, window = schema | WINDOW, window_arguments(v.window)
         snippets = [
-            scalar_functions(HALVES),
+            scalar_functions((*HALVES, *(INTEGERS if self.arithmetic.is_integer else ()))),
             steps.code,
             template("digits"),
             template(self.instructions),
@@ -330,9 +345,38 @@ class MmaProduct:
         }
         size = self.tile.groups(v) * parts * self.tile.items
         target = WIDE_TARGET if self.tile.wide and self.instructions == PTX else ""
-        source = Source("mma", schema | steps.schema, defines, snippets, self.tile.options, target)
+        source = Source(
+            "mma",
+            schema | steps.schema,
+            defines,
+            snippets,
+            self.tile.options,
+            target,
+            is_exact=self.arithmetic.is_integer,
+        )
         instead = replace(self, tile=INSTEAD).launch(part, parts) if self.tile.wide else None
         return Launch(source, arguments, (size,), (self.tile.items,), instead=instead)
+
+    @property
+    def _types(self) -> tuple[str, str]:
+        """The types of a and b as instructions name them."""
+        if self.arithmetic.is_integer:
+            return self.view.a.data_type, self.view.b.data_type
+        return self.arithmetic.data_type, self.arithmetic.data_type
+
+    @property
+    def _instruction(self) -> str:
+        """The name of the instruction of a warp."""
+        (a, b), sums = self._types, "s32" if self.arithmetic.is_integer else "f32"
+        return f'"mma.sync.aligned.{self.arithmetic.shape}.row.col.{sums}.{a}.{b}.{sums}"'
+
+    @property
+    def _integer_defines(self) -> dict[str, str]:
+        """The types of sums and of bytes."""
+        if not self.arithmetic.is_integer:
+            return {"SUM": "float"}
+        a, b = self._types
+        return {"SUM": "int", "A_BYTE": TYPES[a], "B_BYTE": TYPES[b]}
 
     @property
     def _is_flat(self) -> bool:
@@ -354,7 +398,7 @@ class MmaProduct:
             return template("mma_wide_plain")
         v, tile = self.view, self.tile
         return wide_code(
-            self.arithmetic.wide,
+            self.arithmetic.wide.format("{}", *self._types),
             tile.warp_rows // WIDE_ROWS,
             tile.warp_columns,
             a_along_k=v.a_along_k,
@@ -376,7 +420,8 @@ class MmaProduct:
             rows = extended([digit.steps[place] for digit in v.results], 4)
             strides = (*extended(matrix.strides.batch, 3), *rows, v.column_steps[place])
             operands.append(Operand(matrix.index, matrix.offset, strides))
-        return epilogue(v.gemm.post_ops, operands, COORDINATES)
+        exact = v.gemm.is_integer
+        return epilogue(v.gemm.post_ops, operands, COORDINATES, v.gemm.scaling, is_exact=exact)
 
     def _cover_arguments(self) -> dict[str, Any]:
         """The arguments by which a group finds its tile and its product in the batch."""

@@ -87,9 +87,9 @@
 #define IS_COLUMN(at) (!PADDED_COLUMNS || (at) % column.w < inner_columns)
 
 // A lane's results are stored in runs, which are as long as they may be.
-#if GATHERED == 4
+#if GATHERED == 4 && RESULT_BYTES > 1
 #define RUN uint4
-#elif RESULT_BYTES == 4
+#elif RESULT_BYTES == 4 || GATHERED == 4
 #define RUN uint2
 #else
 #define RUN uint
@@ -98,9 +98,18 @@
 #define RUNS (WORDS * 4 / (int)sizeof(RUN))
 
 // Results as words of 32 bits, and one of them.
-#if RESULT_BYTES == 4
+#if RESULT_BYTES == 4 && !INTEGER_RESULT
 #define RESULT_WORD(values, i) as_uint((values)[i])
 #define RESULT_OF(words, i) as_float((words)[i])
+#elif RESULT_BYTES == 4
+#define RESULT_WORD(values, i) as_uint(TO_RESULT((values)[i]))
+#define RESULT_OF(words, i) as_int((words)[i])
+#elif RESULT_BYTES == 1
+#define RESULT_BYTE(x) ((uint)(uchar)TO_RESULT(x))
+#define RESULT_WORD(values, i)                                                                     \
+    (RESULT_BYTE((values)[4 * (i)]) | RESULT_BYTE((values)[4 * (i) + 1]) << 8                      \
+     | RESULT_BYTE((values)[4 * (i) + 2]) << 16 | RESULT_BYTE((values)[4 * (i) + 3]) << 24)
+#define RESULT_OF(words, i) (RESULT)((words)[(i) / 4] >> 8 * ((i) % 4))
 #else
 #define RESULT_WORD(values, i) RESULT_PAIR((values)[2 * (i)], (values)[2 * (i) + 1])
 #define RESULT_OF(words, i) (ushort)((words)[(i) / 2] >> 16 * ((i) % 2))
@@ -461,7 +470,7 @@ void mma($parameters) {
 
 #endif
 
-    float sums[TILES_M][TILES_N][4];
+    SUM sums[TILES_M][TILES_N][4];
 #if SPLIT
 // Each number is a sum of two that tensor cores take, which is 11 bits: the high one is rounded, so
 // that few are left to the low one. The product of the low ones is left out: it is 2^-22 of the

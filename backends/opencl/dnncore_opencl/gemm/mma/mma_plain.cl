@@ -42,6 +42,9 @@ static inline void copy_bytes(__local uint4 *to, __global const uint4 *from, con
 #define PER_WORD (4 / ELEMENT_BYTES)
 #if IS_F16
 #define NUMBER(bits, odd) f16_to_float((ushort)((bits) >> 16 * (odd)))
+#elif ELEMENT_BYTES == 1
+#define A_NUMBER(bits, place) (A_BYTE)((bits) >> 8 * (place))
+#define B_NUMBER(bits, place) (B_BYTE)((bits) >> 8 * (place))
 #elif ELEMENT_BYTES == 2
 #define NUMBER(bits, odd) bf16_to_float((ushort)((bits) >> 16 * (odd)))
 #else  // tensor cores read the 19 highest bits
@@ -50,6 +53,16 @@ static inline void copy_bytes(__local uint4 *to, __global const uint4 *from, con
 static inline uint to_tf32(const uint x) { return isfinite(as_float(x)) ? x + 0x1000u : x; }
 #define f16_pair(low, high) (float_to_f16(low) | (uint)float_to_f16(high) << 16)
 #define bf16_pair(low, high) (float_to_bf16(low) | (uint)float_to_bf16(high) << 16)
+
+#if ELEMENT_BYTES == 1
+#define PARTIAL uint
+#define PRODUCT(a, b, place) (uint)(A_NUMBER(a, place) * B_NUMBER(b, place))
+#define TRUNCATED(sum) as_int(sum)
+#else
+#define PARTIAL double
+#define PRODUCT(a, b, place) (double)NUMBER(a, place) * NUMBER(b, place)
+#define TRUNCATED(sum) (fabs(sum) < 0x1p128 ? convert_float_rtz(sum) : (float)sum)
+#endif
 
 // As tensor cores do, truncates the sum.
 #define MULTIPLY_ADD(c, a, b)                                                                      \
@@ -60,14 +73,14 @@ static inline uint to_tf32(const uint x) { return isfinite(as_float(x)) ? x + 0x
         for (int of_c = 0; of_c < 4; of_c++) {                                                     \
             const int of_row = (item & ~31) + (lane & ~3);                                         \
             const int of_column = (item & ~31) + ((lane & 3) * 2 + of_c % 2) * 4;                  \
-            double sum = (c)[of_c];                                                                \
+            PARTIAL sum = (c)[of_c];                                                               \
             for (int of_k = 0; of_k < 8 * PER_WORD; of_k++) {                                      \
                 const int word = of_k / PER_WORD, high = word / 4;                                 \
                 const uint some_a = lanes[(of_row + word % 4) * 6 + of_c / 2 + 2 * high];          \
                 const uint some_b = lanes[(of_column + word % 4) * 6 + 4 + high];                  \
-                sum += (double)NUMBER(some_a, of_k % PER_WORD) * NUMBER(some_b, of_k % PER_WORD);  \
+                sum += PRODUCT(some_a, some_b, of_k % PER_WORD);                                   \
             }                                                                                      \
-            (c)[of_c] = fabs(sum) < 0x1p128 ? convert_float_rtz(sum) : (float)sum;                 \
+            (c)[of_c] = TRUNCATED(sum);                                                            \
         }                                                                                          \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     }

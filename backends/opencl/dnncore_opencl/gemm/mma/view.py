@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore_opencl.codegen.digits import extended
-from dnncore_opencl.gemm.product import Gemm, Matrix, Window
+from dnncore_opencl.gemm.product import BYTES, Gemm, Matrix, Window
 
 MAX_TAPS = (10, 11, 11)  # along depth, height and width: what the kernel has bits for
 MAX_DIGITS = 4
@@ -92,6 +92,8 @@ def view(gemm: Gemm, per_chunk: int) -> MmaView:
         raise _unfit_image(k, swapped=swapped)
     k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, b_along_k=b_along_k)
+    if gemm.a.data_type in BYTES and not (a_along_k and b_along_k):
+        raise Unfit("both operands of bytes must be dense along k")
     made = MmaView(
         gemm,
         swapped,

@@ -15,17 +15,21 @@ def wide_code(
     """Return the definitions of products of `tiles` tiles of 64 rows and `columns` columns.
 
     instruction: the name, with `{}` for the number of columns, such as `m64n{}k16.f32.f16.f16`.
+    Operands of bytes lie along k.
     """
+    is_integer = ".s32." in instruction
+    kind = "+r" if is_integer else "+f"
     count = columns // 2  # sums of a work-item and a tile
     places = [f"[{i // 4}][{i % 4}]" for i in range(count)]
     registers = ", ".join(f"%{i}" for i in range(count))
-    of_tile = ", ".join(f'"+f"((c){place})' for place in places)
-    of_all = ", ".join(f'"+f"(sums[{i}]{place})' for i in range(tiles) for place in places)
-    across = ", ".join(str(int(not along)) for along in (a_along_k, b_along_k))
+    of_tile = ", ".join(f'"{kind}"((c){place})' for place in places)
+    of_all = ", ".join(f'"{kind}"(sums[{i}]{place})' for i in range(tiles) for place in places)
+    across = "".join(f", {int(not along)}" for along in (a_along_k, b_along_k))
+    signs = "" if is_integer else f", 1, 1{across}"
     multiply = (
         "//@@ { .reg .pred p; setp.eq.u32 p, 1, 1;"
         f" wgmma.mma_async.sync.aligned.{instruction.format(columns)} {{{registers}}},"
-        f" %{count}, %{count + 1}, p, 1, 1, {across}; }}"
+        f" %{count}, %{count + 1}, p{signs}; }}"
     )
     wait = f"//@@ wgmma.wait_group.sync.aligned %{count * tiles};"
     return (
