@@ -524,8 +524,31 @@ void mma(
 
 // Across k: where the lines of stage `stage` are, for a later COPY.
 #if !HAS_TABLES
+#define FIRST_LINE
 #define PREPARE(stage)
+#elif WIDE
+// A work-item goes from line to line, from stage to stage: sums of digits take less time than
+// quotients, and all wait for them.
+    const int4 line_step = quick_digits(DEPTH, k, k_inverse);
+    int4 line;
+#define FIRST_LINE line = quick_digits(first * DEPTH + item, k, k_inverse);
+#define PREPARE(stage)                                                                             \
+    if (item < DEPTH) {                                                                            \
+        const int is_there = line.w < inner && line.x < k.x;                                       \
+        PREPARE_A((stage) & 1, line)                                                               \
+        PREPARE_B((stage) & 1, line)                                                               \
+        line += line_step;                                                                         \
+        CARRY(w, z)                                                                                \
+        CARRY(z, y)                                                                                \
+        CARRY(y, x)                                                                                \
+    }
+#define CARRY(digit, next)                                                                         \
+    if (line.digit >= k.digit) {                                                                   \
+        line.digit -= k.digit;                                                                     \
+        line.next++;                                                                               \
+    }
 #else
+#define FIRST_LINE
 #define PREPARE(stage)                                                                             \
     if (item < DEPTH) {                                                                            \
         const int at = (stage) * DEPTH + item;                                                     \
@@ -792,6 +815,7 @@ void mma(
             UNROLL for (int e = 0; e < 4; e++) sums[i][j][e] = 0;
     if (item == 0) is_special = is_small = 0;
     FIRST_CHUNK
+    FIRST_LINE
     for (int s = first; s < first + AHEAD; s++) {
         PREPARE(s)
 #if HAS_TABLES

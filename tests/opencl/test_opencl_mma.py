@@ -280,6 +280,26 @@ def test_gradients_of_whole_stages_of_channels(family: type[Mma]) -> None:
 
 
 @pytest.mark.parametrize("family", [Wide, WideInFlight])
+def test_gradients_of_pixels_beyond_a_stage(family: type[Mma]) -> None:
+    """From stage to stage, pixels go on in the next rows and images."""
+    op = dnn.ConvolutionBackwardWeights(
+        src=dnn.MemoryDesc((5, 8, 9, 7), "f16", "acdb"),
+        diff_weights=dnn.MemoryDesc((8, 8, 3, 3), "f32", "acdb"),
+        diff_dst=dnn.MemoryDesc((5, 8, 9, 7), "f16", "acdb"),
+        **PADDED,
+    )
+    rng = np.random.default_rng(2)
+    arrays = {
+        a.name: rng.integers(-2, 3, d.dims).astype(np.float16)
+        for a, d in op.tensors()
+        if a.direction == "in"
+    }
+    np.testing.assert_array_equal(
+        computed(BackwardWeights(family), op, arrays), expected(op, arrays)
+    )
+
+
+@pytest.mark.parametrize("family", [Wide, WideInFlight])
 @pytest.mark.parametrize(
     ("tags", "sizes"),
     [

@@ -56,12 +56,14 @@ class Pace:
 
     begin: of a launch without its groups. latency: of a group without its products: it finds its
     place, waits for its first tiles and writes its last. issue: the part of the latency that groups
-    that run at once spend one after the other. speeds: of the tiles that are used.
+    that run at once spend one after the other. table: of a stage that waits for a table of lines,
+    unless other groups fill the time. speeds: of the tiles that are used.
     """
 
     begin: float
     latency: float
     issue: float
+    table: float
     speeds: Mapping[MmaTile, Speed]
 
 
@@ -71,6 +73,7 @@ HALF_PACE = Pace(
     2.2e-6,
     3.8e-6,
     1.0e-6,
+    0.42e-6,
     {
         MmaTile(128, 64, 64, 32): Speed(2.73e12, 2.22e12),
         MmaTile(64, 128, 32, 64): Speed(2.89e12, 2.71e12),
@@ -97,6 +100,7 @@ SPLIT_PACE = Pace(
     0.9e-6,
     5.3e-6,
     0.4e-6,
+    0.0,
     {
         MmaTile(128, 64, 64, 32): Speed(0.477e12, 0.417e12),
         MmaTile(64, 128, 32, 64): Speed(0.477e12, 0.417e12),
@@ -281,11 +285,13 @@ class Mma(Family):
             return math.inf
         speed = pace.speeds.get(tile, UNKNOWN)
         flops = 2 * tile.rows * tile.columns * product.depth * part
+        stalls = pace.table * part if product.has_tables else 0.0
 
         def seconds(groups: int) -> float:
             """Of groups that run at once on a multiprocessor."""
             shared = groups * (pace.issue + flops / speed.together)
-            return max(shared, pace.latency + flops / speed.alone) if groups else 0.0
+            alone = pace.latency + flops / speed.alone + stalls
+            return max(shared, alone) if groups else 0.0
 
         parts, at_once = math.ceil(product.stages / part), product.resident
         groups = tile.groups(product.view) * parts / self.units

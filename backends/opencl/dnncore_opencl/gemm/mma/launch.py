@@ -392,6 +392,12 @@ class MmaProduct:
         return self.tile.wide and is_mixed and self.k[-1].size % self.depth == 0
 
     @property
+    def has_tables(self) -> bool:
+        """Whether groups keep tables of the lines of operands across k."""
+        is_along = self.view.a_along_k and self.view.b_along_k
+        return not (is_along or self._is_flat or self._is_even)
+
+    @property
     def _wide_code(self) -> str:
         """The definitions of products by four warps."""
         if self.instructions != PTX:
