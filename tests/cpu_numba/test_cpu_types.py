@@ -1,0 +1,75 @@
+"""Operations without products in half types and integers, in the ways of the CPU backend.
+
+Beside the kit's cases: long and streamed tensors, in place, mixed types, and post-ops, before which
+a result must not be rounded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from dnncore_cpu_numba.runtime import tensor
+
+import dnncore as dnn
+from dnncore.problem import read
+from dnncore.testing import run_case
+
+CPU = dnn.engine("cpu")
+
+# Rounded before the post-ops, too, a result would differ: the kit compares with one rounding.
+ROUNDED_ONCE = """
+--pool --dt=bf16 --dir=FWD_I --alg=avg_np --attr-post-ops=linear:3:0.1 mb2ic35_ih9oh5kh3sh2ph1
+--pool --dt=f16 --alg=avg_p --tag=axb --attr-post-ops=sum:0.5+linear:3 mb2ic35_ih9oh5kh3sh2ph1
+--lrn --dt=bf16 --dir=FWD_D --alg=WITHIN --attr-post-ops=linear:3:0.1 mb2ic7ih9
+--lrn --dt=f16 --dir=BWD_D --tag=axb --alg=ACROSS mb2ic32ih5
+--softmax --sdt=f32 --ddt=bf16 --axis=1 --attr-post-ops=linear:3:0.1 5x100
+--reduction --alg=mean --sdt=f16 --ddt=f16 --p=2 --attr-post-ops=sum:2+linear:3 5x37x9:5x1x9
+"""
+# Vectors longer than softmax's buffer; results that are streamed, with and without whole lines.
+LONG = """
+--softmax --sdt=bf16 --ddt=bf16 --axis=1 2x40000
+--softmax --sdt=f16 --ddt=f32 --alg=LOGSOFTMAX --axis=0 5000x3
+--softmax --dir=BWD_D --sdt=bf16 --ddt=bf16 --axis=1 3x5001
+--eltwise --dt=bf16 --alg=relu 42001
+--eltwise --dt=f16 --alg=square --attr-post-ops=linear:2 210x201
+--binary --sdt=bf16:f32 --ddt=bf16 --alg=add 210x201:1x201
+--pool --dt=bf16 --alg=max --tag=axb mb2ic64_ih13oh13kh3ph1
+"""
+INTEGERS = """
+--pool --dt=s32 --alg=max --tag=axb mb2ic35_ih9oh5kh3sh2ph1
+--pool --dt=s32 --alg=max mb2ic35_ih9oh5kh3sh2ph1
+--pool --dt=u8 --alg=max --tag=aBx16b mb2ic35_ih9oh5kh3sh2ph1
+--pool --dir=FWD_I --dt=s8:f32 --alg=avg_np mb2ic35_ih9oh5kh3sh2ph1
+--eltwise --dt=s8 --alg=linear --alpha=0.5 --beta=1 --attr-post-ops=sum:2 3x37x5
+--binary --sdt=u8:s32 --ddt=bf16 --alg=mul 3x37x5:1x37x1
+--sum --sdt=s32:u8 --ddt=s8 --scales=1:2 3x37x5
+--softmax --sdt=s8 --ddt=u8 --axis=2 3x37x5
+--reduction --alg=max --sdt=u8 --ddt=s32 7x4000:1x1
+"""
+PROBLEMS = read(ROUNDED_ONCE + LONG + INTEGERS)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_ways_of_other_types(problem, monkeypatch):
+    monkeypatch.setattr(tensor, "STREAM_RESULT_BYTES", 1 << 12)
+    result = run_case(problem, CPU, impl="cpu_numba:*", checks=["integers", "random"])
+    assert not result.failures, str(result)
+    assert result.impl_names
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "u8"])
+@pytest.mark.parametrize("length", [1, 63, 4097])
+def test_in_place(kind, length):
+    desc = dnn.MemoryDesc((length,), kind)
+    values = np.arange(length).astype(np.float32) % 250
+    memory = dnn.Memory.from_numpy(values.astype(desc.dtype), desc, CPU)
+    op = dnn.EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=0.5)
+    stream = CPU.stream()
+    primitive = dnn.PrimitiveDesc(op, CPU, impl="cpu_numba:*").primitive()
+    primitive.execute(stream, src=memory, dst=memory).wait()
+    np.testing.assert_array_equal(
+        memory.numpy().astype(np.float32), np.rint(values / 2) if kind == "u8" else values / 2
+    )
