@@ -6,13 +6,16 @@ import dataclasses
 from collections.abc import Sequence
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, dot, scaled
 from dnncore_cpu_numba.convolution.image import Image
+from dnncore_cpu_numba.copies.fill_task import fill_step
+from dnncore_cpu_numba.copies.group_task import group_step
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.corrections import Term, corrected
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
-from dnncore_cpu_numba.runtime.tensor import Tensor
+from dnncore_cpu_numba.runtime.program import Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 
 class GroupReader:
@@ -42,6 +45,8 @@ class GroupReader:
         whole = image is not None and image.is_channels_last and self.depth == self.g.depth
         if image is not None and whole and not (self._is_flipped or needs_border):
             return image
+        if self.g.kernel == ONES and not (any(self.g.padding) or self.g.backward):
+            tensor = self._strided(tensor) if tensor.desc.is_plain else tensor
         n, _, *spatial = tensor.desc.dims
         left: Sequence[int] = (0, 0, 0)
         if needs_border and self.zero_point is None:
@@ -49,6 +54,8 @@ class GroupReader:
             self.g = dataclasses.replace(self.g, src=self.g.span, padding=(0, 0, 0))
         groups = self.g.groups
         room = MemoryDesc((n, groups * self.depth, *spatial), self.arithmetic.a, "acdeb")
+        if groups == 1 and self._is_one_group(tensor, room, left):
+            return Image.chosen(self._grouped(tensor, room, left))
         if groups == 1 or self.depth == self.g.depth:
             return Image.chosen(self._copied(tensor, room, (0, 0, *left)))
         if tensor.desc.inner_blocks:
@@ -57,6 +64,49 @@ class GroupReader:
         apart = tensor.seen_as(tensor.desc.reshape((n, groups, self.g.depth, *own)))
         wanted = room.reshape((n, groups, self.depth, *spatial))
         return Image.chosen(self._copied(apart, wanted, (0, 0, 0, *left)).seen_as(room))
+
+    def _strided(self, tensor: Tensor) -> Tensor:
+        """The pixels that single taps read; strides become those of the tensor."""
+        g, desc = self.g, tensor.desc
+        n, channel, *steps = desc.strides
+        self.g = dataclasses.replace(g, src=g.dst, stride=ONES)
+        return tensor.seen_as(
+            MemoryDesc(
+                (*desc.dims[:2], *g.dst), desc.data_type,
+                strides=(n, channel, *scaled(steps, g.stride)),
+            )
+        )  # fmt: skip
+
+    def _is_one_group(self, tensor: Tensor, room: MemoryDesc, left: Sequence[int]) -> bool:
+        """Whether pixels of the tensor are contiguous parts of a group, all of them in the room."""
+        desc = tensor.desc
+        if not desc.is_plain or not desc.nelems or desc.dims[1] * desc.itemsize > 3:
+            return False
+        dense = desc.strides[1] == 1 or desc.dims[1] == 1
+        dense = dense and (desc.strides[4] == desc.dims[1] or desc.dims[4] == 1)
+        ends = map(int.__add__, left, desc.dims[2:])
+        return dense and all(map(int.__le__, ends, room.dims[2:]))
+
+    def _grouped(self, tensor: Tensor, wanted: MemoryDesc, left: Sequence[int]) -> Tensor:
+        """A copy of pixels of less than a group."""
+        room, desc, flipped = self.plan.scratch(wanted), tensor.desc, self._is_flipped
+        size = desc.itemsize
+        sources, (*targets, pixel) = (
+            [size * own.strides[dim] for dim in (0, 2, 3, 4)] for own in (desc, wanted)
+        )
+        start = moved(room.address, dot((*targets[1:], pixel), left))
+        shape = (desc.dims[0], *desc.dims[2:])
+
+        def steps() -> list[Step]:
+            copy = group_step(
+                tensor.address, start, size * desc.dims[1], shape, sources[:3], targets,
+                flipped=flipped,
+            )  # fmt: skip
+            has_border = wanted.dims[2:] != desc.dims[2:]
+            return [fill_step(room, 128 * flipped), copy] if has_border else [copy]
+
+        self.plan.add_steps(steps)
+        return room
 
     def _copied(self, tensor: Tensor, wanted: MemoryDesc, starts: Sequence[int]) -> Tensor:
         copy = self.plan.flipped if self._is_flipped else self.plan.read

@@ -1,0 +1,65 @@
+"""Copies of pixels with one to three bytes of channels into groups of four bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.pointers import load_i32, load_s8, store_i32
+from dnncore_cpu_numba.codegen.task import task
+from dnncore_cpu_numba.runtime.program import Param, Step
+
+_GRAIN = 4096  # pixels of a thread's part at least
+
+
+@task(Record(
+    "pixels in groups",
+    ("source target", "address"),
+    ("planes rows pixels", "count", "of an image, a plane and a row"),
+    ("size", "bytes", "of a pixel of the source"),
+    ("tail", "count", "pixels at the end of a row from where four bytes are too many to load"),
+    ("mask flip", "count", "32 bits: the bytes that exist, and what is inverted"),
+    ("from_image from_plane from_row", "bytes"),
+    ("to_image to_plane to_row", "bytes"),
+))  # fmt: skip
+def _groups(params, begin, end):
+    """Copy the rows [begin, end) of all images."""
+    pixels, size, mask, flip = params.pixels, params.size, params.mask, params.flip
+    for item in range(begin, end):
+        row = item % params.rows
+        plane = item // params.rows % params.planes
+        image = item // params.rows // params.planes
+        source = params.source + image * params.from_image + plane * params.from_plane
+        source += row * params.from_row
+        target = params.target + image * params.to_image + plane * params.to_plane
+        target += row * params.to_row
+        inner = max(0, pixels - params.tail)
+        for i in range(inner):
+            store_i32(target, i, (load_i32(source + i * size, 0) & mask) ^ flip)
+        for i in range(inner, pixels):
+            word = 0
+            for byte in range(size):
+                word |= (load_s8(source + i * size, byte) & 255) << (8 * byte)
+            store_i32(target, i, word ^ flip)
+
+
+def group_step(
+    source: Param, target: Param, size: int, shape: Sequence[int], source_steps: Sequence[int],
+    target_steps: Sequence[int], *, flipped: bool,
+) -> Step:  # fmt: skip
+    """Copy contiguous pixels of `size` bytes into groups of four.
+
+    shape: images, planes, rows and pixels. steps: bytes from image to image, plane to plane and row
+    to row. flipped: as in `CopyKernel`, also of the bytes that are added.
+    """
+    images, planes, rows, pixels = shape
+    names = ("image", "plane", "row")
+    values = {
+        "source": source, "target": target, "planes": planes, "rows": rows, "pixels": pixels,
+        "size": size, "tail": -(-(4 - size) // size), "mask": (1 << 8 * size) - 1,
+        "flip": 0x80808080 * flipped,
+        **{f"from_{name}": step for name, step in zip(names, source_steps, strict=True)},
+        **{f"to_{name}": step for name, step in zip(names, target_steps, strict=True)},
+    }  # fmt: skip
+    items = images * planes * rows if pixels else 0
+    return Step(_groups, values, items, grain=-(-_GRAIN // max(1, pixels)))
