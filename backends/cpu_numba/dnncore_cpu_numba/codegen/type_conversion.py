@@ -85,8 +85,7 @@ def _widened(builder: Builder, x: Value, source: str, target: str, isa: Isa) -> 
 
 
 def _to_integer(builder: Builder, x: Value, target: str) -> Value:
-    """Round, then limit to the type's range. LLVM 22 would convert the lanes one by one."""
-    x = vir.lanewise(builder, "rint", x)
+    """Limit to the type's range, then round. LLVM 22 would convert the lanes one by one."""
     lowest, highest = LIMITS[target]
     is_beyond = None
     if target == "s32" and x.type == kind_of(x, F32):  # the limit is no float32
@@ -98,10 +97,19 @@ def _to_integer(builder: Builder, x: Value, target: str) -> Value:
         x = builder.select(is_nan, constant(x.type, 0.0), x)
     x = builder.select(builder.fcmp_ordered(">", x, low), x, low)
     x = builder.select(builder.fcmp_ordered("<", x, high), x, high)
-    wide = builder.fptosi(x, kind_of(x, I32))
+    wide = _rounded(builder, x)
     if is_beyond is not None:
         return builder.select(is_beyond, constant(wide.type, 2**31 - 1), wide)
     return wide if target == "s32" else builder.trunc(wide, kind_of(x, STORED[target]))
+
+
+def _rounded(builder: Builder, x: Value) -> Value:
+    """Numbers within the range of s32 as s32, rounded half to even."""
+    kind = kind_of(x, I32)
+    if x.type == kind_of(x, F32) and isinstance(x.type, ir.VectorType):  # one instruction
+        name = f"llvm.lrint.{vir.suffix_of(kind)}.{vir.suffix_of(x.type)}"
+        return vir.intrinsic(builder, name, kind, [x])
+    return builder.fptosi(vir.lanewise(builder, "rint", x), kind)
 
 
 def _to_real(builder: Builder, x: Value, target: str, isa: Isa) -> Value:
