@@ -78,7 +78,9 @@ def test_each_step_of_a_product_is_rounded(target, impl, src_type):
         bias = rng.normal(0, 30, (1, n)).astype(F32)
         values = {"src_scales": own, "weights_scales": per_column, "dst_scales": divisor}
         zero_points = {}
-        shifts = dict.fromkeys(("src", "weights", "dst"), np.zeros((1, 1), np.int32))
+        shifts: dict[str, Any] = dict.fromkeys(
+            ("src", "weights", "dst"), np.zeros((1, 1), np.int32)
+        )
         if has_zero_points:
             shifts = {name: rng.integers(-200, 200, (1, 1), np.int32) for name in shifts}
             zero_points = {name: dnn.ZeroPoints() for name in shifts}
