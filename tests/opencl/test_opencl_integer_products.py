@@ -22,9 +22,11 @@ DTYPES = {
     "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
     "s32": np.int32, "s8": np.int8, "u8": np.uint8,
 }  # fmt: skip
+INTEGERS = ("s32", "s8", "u8")
 FAMILIES = ("opencl:simd", "opencl:tiled")
 DEVICES = [target for target in TARGETS if target.engine_name.startswith("opencl")]
-SIZES = [(1, 1, 1), (5, 7, 3), (37, 141, 53), (3, 300, 65)]
+SIZES = [(1, 1, 1), (5, 7, 3), (37, 141, 53), (3, 300, 65), (2, 5000, 9)]
+
 F32 = np.float32
 
 
@@ -63,7 +65,7 @@ def test_each_step_of_a_product_is_rounded(target, impl, src_type):
     """Sizes, types of dst and attributes are drawn together, so that few programs are built."""
     rng = np.random.default_rng(7)
     kinds = itertools.cycle(["s8", "f32", "u8", "s32", "bf16", "f16"])
-    for (m, k, n), dst_type, has_zero_points in zip(SIZES, kinds, (True, False) * 2, strict=False):
+    for (m, k, n), dst_type, has_zero_points in zip(SIZES, kinds, (True, False) * 3, strict=False):
         op = dnn.MatMul(
             src=dnn.MemoryDesc((m, k), src_type, "ab"),
             weights=dnn.MemoryDesc((k, n), "s8", "ba"),
@@ -82,9 +84,10 @@ def test_each_step_of_a_product_is_rounded(target, impl, src_type):
             ("src", "weights", "dst"), np.zeros((1, 1), np.int32)
         )
         if has_zero_points:
-            shifts = {name: rng.integers(-200, 200, (1, 1), np.int32) for name in shifts}
-            zero_points = {name: dnn.ZeroPoints() for name in shifts}
-            values |= {f"{name}_zero_points": value for name, value in shifts.items()}
+            names = ("src", "weights", *(("dst",) if dst_type in INTEGERS else ()))
+            shifts |= {name: rng.integers(-200, 200, (1, 1), np.int32) for name in names}
+            zero_points = {name: dnn.ZeroPoints() for name in names}
+            values |= {f"{name}_zero_points": shifts[name] for name in names}
         attr = dnn.Attributes(
             post_ops=[
                 dnn.PostOp.sum(0.3),
@@ -104,7 +107,7 @@ def test_each_step_of_a_product_is_rounded(target, impl, src_type):
         x = F32(0.7) * x + F32(0.1)
         x = np.where(x > 0, x, F32(0.3) * x)
         x = x * (F32(1) / divisor)
-        if has_zero_points:
+        if dst_type in INTEGERS:
             x = x + shifts["dst"].astype(F32)
         expected = stored(x, dst_type)
         np.testing.assert_array_equal(got, expected, err_msg=f"{(m, k, n)} to {dst_type}")

@@ -12,6 +12,7 @@ from dnncore_opencl.codegen.vectors import COMPUTED, CONVERTED
 from dnncore_opencl.gemm.elements import Elements
 from dnncore_opencl.gemm.family import QUANTIZATION
 from dnncore_opencl.gemm.product import Gemm
+from dnncore_opencl.gemm.split_k import sum_value
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import padded, template
@@ -96,7 +97,7 @@ def _types(gemm: Gemm, vector: int) -> dict[str, str | int]:
         "NUMBER": number,
         "SUM": "uint" if gemm.is_integer else "float",
         "TO_SUM(x)": to_sum if gemm.is_integer else "(x)",
-        "SUM_VALUE(sum)": "(float)as_int(sum)" if gemm.is_integer else "(sum)",
+        "SUM_VALUE(sum)": sum_value(gemm),
         "KEPT(x)": "as_uint(x)" if gemm.is_integer else "(x)",
     }
     sides = zip(("A", "B"), (gemm.a, gemm.b), gemm.zero_points, strict=True)

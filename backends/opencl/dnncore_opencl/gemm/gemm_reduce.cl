@@ -4,7 +4,7 @@
 //
 // WAYS work-items compute a vector of LANES elements; each adds every WAYS-th part. An element has
 // eight digits, slowest first; the last one counts vectors. COORDINATES are those of the element at
-// a lane, in the order of post_ops.
+// a lane, in the order of post_ops. The parts of integers are the bits of a SUM, which is a uint.
 
 #define GROUP 64
 #define IN_GROUP (GROUP / WAYS)  // vectors
@@ -16,11 +16,11 @@ void gemm_reduce($parameters) {
     const int lines = quotient(vector, inner.w, inner_inverse.w);
     const int within = vector - lines * inner.w;
     partial += first + lines * line + within;
-    FLOATS sum = 0;
+    SUMS sum = 0;
     if (vector < vectors)
-        for (int i = way; i < parts; i += WAYS) sum += partial[(size_t)i * step];
+        for (int i = way; i < parts; i += WAYS) sum += AS_SUMS(partial[(size_t)i * step]);
 #if WAYS > 1
-    __local FLOATS sums[GROUP];
+    __local SUMS sums[GROUP];
     sums[item] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 1; i < WAYS; i++) sum += sums[(item + i * IN_GROUP) % GROUP];
@@ -42,7 +42,8 @@ void gemm_reduce($parameters) {
 #else
             const float old = 0;
 #endif
-            const float x = post_ops(((float *)&sum)[lane], old, COORDINATES(lane) POST_ARGS);
+            const float own = SUM_VALUE(((SUM *)&sum)[lane]);
+            const float x = post_ops(own, old, COORDINATES(lane) POST_ARGS);
             ((RESULT *)&results)[lane] = TO_RESULT(x);
         }
         *at = results;

@@ -112,18 +112,24 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
     steps = gemm_epilogue(gemm)
     result = result_defines(c.data_type)
     width = str(lanes) if lanes > 1 else ""
+    kind = "uint" if gemm.is_integer else "float"
     defines: dict[str, str | int | float] = {
         "LANES": lanes,
         "WAYS": ways,
         "FLOATS": f"float{width}",
         "RESULTS": result["RESULT"] + width,
+        "SUM": kind,
+        "SUMS": f"{kind}{width}",
+        "AS_SUMS": f"as_{kind}{width}",
+        "SUM_VALUE(sum)": sum_value(gemm),
         "COORDINATES(lane)": _coordinates(_order(gemm), lanes),
         **result,
     }
     functions = scalar_functions([c.data_type])
     texts = (functions,) if functions else ()
     snippets = (*texts, steps.code, template("digits"))
-    source = Source("gemm_reduce", SCHEMA | steps.schema, defines, snippets)
+    schema, is_exact = SCHEMA | steps.schema, gemm.is_integer
+    source = Source("gemm_reduce", schema, defines, snippets, is_exact=is_exact)
     arguments = {
         "partial": Scratch(),
         "c": Arg(c.index),
@@ -142,6 +148,13 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
         **steps.arguments,
     }
     return Launch(source, arguments, (padded(vectors * ways, GROUP),), (GROUP,))
+
+
+def sum_value(gemm: Gemm) -> str:
+    """The float of a sum: its bits where integers are added up further, else its value."""
+    if not gemm.is_integer:
+        return "(sum)"
+    return "as_float(sum)" if gemm.c.index < 0 else "(float)as_int(sum)"
 
 
 def _digits(gemm: Gemm) -> tuple[Sequence[int], Sequence[int]]:

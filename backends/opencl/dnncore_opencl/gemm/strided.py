@@ -83,8 +83,6 @@ class Strided(Family, Protocol):
         cover = self.cover(gemm)
         groups, least = math.prod(cover.groups), cover.least_part
         *_, part = part_lengths(gemm.depth, groups, self.units, least, step=least, rounds=1)
-        if gemm.is_integer:  # sums of parts would be rounded
-            part = max(gemm.depth, 1)
         parts = math.ceil(max(gemm.depth, 1) / part)
         return plan(gemm, parts, start, 0, lambda made: _product(made, cover, part, parts))
 

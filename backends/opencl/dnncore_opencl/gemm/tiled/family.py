@@ -105,8 +105,6 @@ class Tiled(Family):
     def _parts(self, product: TiledProduct, tile: TiledTile) -> Iterator[int]:
         """Lengths of parts to choose from."""
         depth, groups = product.depth, tile.groups(product)
-        if product.is_integer:  # sums of parts would be rounded
-            return iter((max(depth, 1),))
         if self.parts:
             return iter((padded(math.ceil(max(depth, 1) / self.parts), tile.depth),))
         return part_lengths(depth, groups, self.units, LEAST_PART, tile.depth)

@@ -180,7 +180,7 @@ def _types(product: TiledProduct, number: str, elements: Elements) -> dict[str, 
     defines = {
         "NUMBER": number,
         "NUMBERS": f"{number}4",
-        "SUM_VALUE(sum)": "(float)as_int(sum)" if number == "uint" else "(sum)",
+        "SUM_VALUE(sum)": product.sum_value,
     }
     for name, side in (("A", product.a), ("B", product.b)):
         zero = f"{name.lower()}_zero" if side.zero_point else ""

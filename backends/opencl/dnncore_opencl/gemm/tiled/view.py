@@ -19,6 +19,7 @@ from dnncore.backend import PostOp
 from dnncore_opencl.codegen.digits import extended
 from dnncore_opencl.elementwise.epilogue import NO_SCALING, Scaling
 from dnncore_opencl.gemm.product import Gemm, Matrix
+from dnncore_opencl.gemm.split_k import sum_value
 
 WIDTH = 4  # elements of a vector load, which must be aligned
 
@@ -95,7 +96,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class TiledProduct:
-    """A gemm by rows and columns; `window` is that of a or of b."""
+    """A gemm by rows and columns; `window` is that of a or of b. sum_value: as in `split_k.py`."""
 
     batch: tuple[int, ...]
     rows: Axis
@@ -110,6 +111,7 @@ class TiledProduct:
     operands: tuple[Target, ...] = ()
     scaling: Scaling = NO_SCALING
     is_integer: bool = False
+    sum_value: str = "(sum)"
 
     @classmethod
     def of(cls, gemm: Gemm) -> TiledProduct:
@@ -145,6 +147,7 @@ class TiledProduct:
             operands=tuple(map(target, gemm.operands)),
             scaling=gemm.scaling,
             is_integer=gemm.is_integer,
+            sum_value=sum_value(gemm),
         )
 
     @property
