@@ -137,6 +137,10 @@ void gemm_cpu($parameters) {
                 }
             }
         }
+#ifdef A_CONVERTS
+        int k_is_run = 1;
+        LOOP for (int i = 1; i < depth; i++) k_is_run &= k_at[i] == k_at[0] + i;
+#endif
         LOOP for (int i = 0; i < rows; i += TILE_ROWS) {
 #define DECLARE(r) numbers x##r = 0, y##r = 0;
 #define STEP(r)                                                                                    \
@@ -159,14 +163,16 @@ void gemm_cpu($parameters) {
 #ifdef A_CONVERTS
             LOOP for (int r = 0; r < TILE_ROWS; r++) {
                 __global const A_TYPE *from = a + min(row + r, last_m) * a_m;
-                LOOP for (int j = 0; j < depth; j += VECTOR) {
+                NUMBER *to = a_panel + r * DEPTH;
+                int j = 0;
+                if (k_is_run)
+                    LOOP for (; j + VECTOR <= depth; j += VECTOR)
+                        STORE(A_VECTOR_VALUE(A_VECTOR_READ(from + k_at[j])), 0, to + j);
+                LOOP for (; j < depth; j += VECTOR) {
                     A_TYPE bits[VECTOR];
-                    if (j + VECTOR <= depth && is_run(k_at + j))
-                        STORE(A_VECTOR_READ(from + k_at[j]), 0, bits);
-                    else
-                        LOOP for (int e = 0; e < VECTOR; e++)
-                            bits[e] = from[k_at[min(j + e, depth - 1)]];
-                    STORE(A_VECTOR_VALUE(LOAD(0, bits)), 0, a_panel + r * DEPTH + j);
+                    LOOP for (int e = 0; e < VECTOR; e++)
+                        bits[e] = from[k_at[min(j + e, depth - 1)]];
+                    STORE(A_VECTOR_VALUE(LOAD(0, bits)), 0, to + j);
                 }
             }
 #define ELEMENT(r) a_panel[(r) * DEPTH + j]
