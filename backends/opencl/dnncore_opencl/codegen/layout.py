@@ -49,9 +49,13 @@ def digits(desc: MemoryDesc, dim: int) -> Digits:
 
 
 class Parameters:
-    """The buffers and the scalars of a kernel, and their arguments for a problem."""
+    """The buffers and the scalars of a kernel, and their arguments for a problem.
 
-    def __init__(self, largest_offset: int = 0) -> None:
+    prefix: of the scalars' names, where a kernel has several such lists.
+    """
+
+    def __init__(self, largest_offset: int = 0, prefix: str = "p") -> None:
+        self._prefix = prefix
         is_small = largest_offset < LARGE
         self._index = INT if is_small else LONG
         self._buffers: dict[str, Buffer] = {}
@@ -93,7 +97,7 @@ class Parameters:
         return self._add(FLOAT, float(value))
 
     def _add(self, kind: Value, value: float) -> str:
-        name = f"p{len(self._scalars)}"
+        name = f"{self._prefix}{len(self._scalars)}"
         self._scalars[name] = kind
         self.arguments[name] = value
         return name

@@ -22,6 +22,7 @@ from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeig
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
 from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
 from dnncore_opencl.convolution.groups import data as groups
+from dnncore_opencl.convolution.groups import mma as groups_mma
 from dnncore_opencl.convolution.groups.weights import BACKWARD_WEIGHTS as GROUPS_WEIGHTS
 from dnncore_opencl.convolution.views import spatial_phases
 from dnncore_opencl.convolution.winograd import cpu as winograd
@@ -256,6 +257,7 @@ WEIGHTS_FAMILIES: tuple[type[Family], ...] = (DepthwiseWeights, *FAMILIES)
 FORWARD = (
     winograd.FORWARD,
     DirectForward(),
+    groups_mma.FORWARD,
     groups.FORWARD,
     *planes.FORWARD,
     *(Forward(family) for family in DATA_FAMILIES),
@@ -263,6 +265,7 @@ FORWARD = (
 BACKWARD_DATA = (
     winograd.BACKWARD_DATA,
     DirectBackwardData(),
+    groups_mma.BACKWARD_DATA,
     groups.BACKWARD_DATA,
     *planes.BACKWARD_DATA,
     *(BackwardData(family) for family in DATA_FAMILIES),

@@ -140,17 +140,20 @@ class Axis:
 
 def axes_of(op: Convolution, *, is_backward: bool) -> list[Axis]:
     """Return depth, height and width; those that the operation does not have have one pixel."""
-    image, result = op.src_role.dims[2:], op.dst_role.dims[2:]
+    images, results = op.src_role.dims[2:], op.dst_role.dims[2:]
     if is_backward:
-        image, result = result, image
+        images, results = results, images
     rows = (
-        extended(result, 3, 1),
-        extended(image, 3, 1),
+        extended(results, 3, 1),
+        extended(images, 3, 1),
         extended(op.grouped_weights[3:], 3, 1),
         extended(op.strides, 3, 1),
         extended([dilation + 1 for dilation in op.dilations], 3, 1),
         extended(op.padding_l, 3),
     )
     return [
-        Axis(letter, *numbers, is_backward) for letter, *numbers in zip(LETTERS, *rows, strict=True)
+        Axis(letter, result, image, kernel, stride, spacing, padding, is_backward)
+        for letter, result, image, kernel, stride, spacing, padding in zip(
+            LETTERS, *rows, strict=True
+        )
     ]

@@ -47,7 +47,7 @@ class Groups(Implementation[Convolution]):
     """What all directions share: devices, formats and refusals."""
 
     name = "opencl:direct:groups"
-    data_types = ("f32", *HALVES)
+    data_types: tuple[str, ...] = ("f32", *HALVES)
 
     def accept(
         self, op: Convolution, attr: Attributes, engine: Any, hint: object
@@ -66,7 +66,15 @@ class Groups(Implementation[Convolution]):
         )
         if isinstance(plan, Refused):
             return plan
-        return accepted(op, engine, staging, [plan], _efficiency(op, engine))
+        return accepted(op, engine, staging, [plan], self.efficiency(op, engine))
+
+    def efficiency(self, op: Convolution, engine: Any) -> float:
+        """The share of the peaks that it reaches; tiles of other families are mostly empty."""
+        if engine.is_cpu:
+            return CPU_EFFICIENCY
+        _, *channels = op.grouped_weights[:3]
+        is_small = op.src_role.data_type == "f32" or max(channels) < MMA_CHANNELS
+        return GPU_EFFICIENCY if is_small else GPU_EFFICIENCY_OF_HALVES
 
     def formats(self, op: Convolution) -> dict[str, str]:
         """Put channels of images last."""
@@ -85,15 +93,6 @@ class Groups(Implementation[Convolution]):
         start: the bytes at the beginning of the scratchpad that are taken.
         """
         raise NotImplementedError
-
-
-def _efficiency(op: Convolution, engine: Any) -> float:
-    """The share of the peaks that a kernel reaches; tiles of other families are mostly empty."""
-    if engine.is_cpu:
-        return CPU_EFFICIENCY
-    _, *channels = op.grouped_weights[:3]
-    is_small = op.src_role.data_type == "f32" or max(channels) < MMA_CHANNELS
-    return GPU_EFFICIENCY if is_small else GPU_EFFICIENCY_OF_HALVES
 
 
 def _channels_refusal(op: Convolution) -> Refused | None:
@@ -161,7 +160,7 @@ class GroupsData(Groups):
             ),
             **image_access("IMAGE", image, parameters),
             **image_access("RESULT", result, parameters),
-            **_weights_access(op, parameters, swapped=self.is_backward),
+            **weights_access(op, parameters, swapped=self.is_backward),
             **parameters.defines,
         }
         descs = [desc for _, desc in (*op.tensors(), *attr.operands())]
@@ -184,7 +183,7 @@ def _held_depth(channels: Channels, taps: int) -> int:
     return min(most // channels.reads * channels.reads, channels.depth)
 
 
-def _weights_access(op: Convolution, parameters: Parameters, *, swapped: bool) -> dict[str, str]:
+def weights_access(op: Convolution, parameters: Parameters, *, swapped: bool) -> dict[str, str]:
     """Define WEIGHTS_AT(group, channel of the result, channel of the image, taps)."""
     spatial = op.src_role.ndims - 2
     group = ("g",) if op.weights_role.ndims > op.src_role.ndims else ()

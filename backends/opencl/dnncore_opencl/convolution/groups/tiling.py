@@ -132,7 +132,8 @@ def divided_taps(depth: Axis, height: Axis, width: Axis) -> tuple[Axis, Axis, Ax
 def parameters_of(op: Convolution, names: Sequence[str], written: str) -> Parameters:
     """Begin a kernel's parameters with tensors, one of which is written."""
     descs = [getattr(op, name) for name in names]
-    parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
+    largest = max(desc.nbytes // desc.itemsize for desc in descs)
+    parameters = Parameters(largest, prefix="q")  # chains of post-ops have their own
     for name, desc in zip(names, descs, strict=True):
         const = "" if name == written else "const "
         argument = Arg(place_of(op, name))
