@@ -94,7 +94,7 @@ class Tiling:
         """What all kernels need."""
         depth, height, width = self.axes
         channels = self.channels
-        row, pixel = (0, *image.strides[2:])[-2:]
+        row, pixel = (0, *_steps(image))[-2:]
         return {
             "IS_BACKWARD": str(int(height.is_backward)),
             "IS_DEPTHWISE": str(int(channels.is_depthwise)),
@@ -116,6 +116,12 @@ class Tiling:
             **width.defines(parameters),
             **parameters.defines,
         }
+
+
+def _steps(image: MemoryDesc) -> list[int]:
+    """The strides of spatial dims; 0 of those that offsets do not depend on."""
+    dims = zip(image.dims[2:], image.strides[2:], strict=True)
+    return [stride if size > 1 else 0 for size, stride in dims]
 
 
 def divided_taps(depth: Axis, height: Axis, width: Axis) -> tuple[Axis, Axis, Axis] | Refused:
