@@ -8,11 +8,6 @@
 // In a tile, lane l has the elements of pixels l / 4 and l / 4 + 8. Of the channels of the image it
 // has 2 (l % 4), the next one, and those 8 behind, of the result 2 (l % 4) and the next one.
 
-#if TAPS_W <= 5
-#define UNROLL_TAPS UNROLL
-#else
-#define UNROLL_TAPS
-#endif
 #define WARPS (GROUP / 32)
 #define TILES 2
 #define STEPS ((DEPTH + 15) / 16)
@@ -61,7 +56,7 @@ void groups_mma($parameters)
         }
 
     for (int tap_h = 0; tap_h < TAPS_H; ++tap_h)
-    UNROLL_TAPS for (int tap_w = 0; tap_w < TAPS_W; ++tap_w) {
+    for (int tap_w = 0; tap_w < TAPS_W; ++tap_w) {
         const int tap = tap_h * TAPS_W + tap_w;
         INDEX at[TILES][2];
         int is_seen[TILES][2];
