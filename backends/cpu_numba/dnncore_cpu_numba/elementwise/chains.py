@@ -117,7 +117,7 @@ class _Chain:
         simple = len(self.stages) <= 1 and {*loop.strides} == {1}
         plain = simple and kinds == {"f32"}
         common = self.common
-        if simple and len(kinds) == 1 and all(stage.computes(*kinds) for stage in self.stages):
+        if simple and len(kinds) == 1 and any(stage.computes(*kinds) for stage in self.stages):
             common = self._in_one_pass(*kinds)
             plain = True
         tensors = zip(self._starts(nest), loop.strides, self.kinds, strict=True)
