@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dnncore.backend import Attributes, MatMul, MemoryDesc
+from dnncore_opencl.codegen.vectors import BYTES
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.implementation import GemmImplementation, in_lines
-from dnncore_opencl.gemm.product import BYTES, Gemm, Strides, broadcast_strides, chain, matrix
+from dnncore_opencl.gemm.product import Gemm, Strides, broadcast_strides, chain, matrix
 
 
 class MatMulImplementation(GemmImplementation[MatMul]):

@@ -23,7 +23,8 @@ TYPES = {
 SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less than a word
 
 HALVES = ("f16", "bf16")
-INTEGERS = ("s32", "s8", "u8")
+BYTES = ("s8", "u8")
+INTEGERS = ("s32", *BYTES)
 CONVERTED = (*HALVES, *INTEGERS)  # by functions; kernels compute in f32
 COMPUTED = ("f32", *CONVERTED)
 # One element of a result or an operand, by these functions.

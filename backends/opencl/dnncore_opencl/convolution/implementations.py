@@ -30,7 +30,7 @@ from dnncore_opencl.convolution.winograd import gpu as planes
 from dnncore_opencl.copies.staging import plain
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.family import Family
-from dnncore_opencl.gemm.implementation import GemmImplementation
+from dnncore_opencl.gemm.implementation import GemmImplementation, in_lines
 from dnncore_opencl.gemm.product import (
     Gemm,
     Matrix,
@@ -40,9 +40,6 @@ from dnncore_opencl.gemm.product import (
     chain,
     matrix,
 )
-from dnncore_opencl.runtime.launch import padded
-
-ALIGNED = 16  # bytes that some families copy at once
 
 Direction = TypeVar("Direction", bound=Convolution)
 
@@ -62,21 +59,12 @@ class _Direct(GemmImplementation[Direction]):
         }
 
     def aligned(self, op: Direction, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Let channels lie side by side, and each pixel's or tap's begin at a multiple of 16 bytes.
-
-        The places between them are never read.
-        """
+        """Let channels lie side by side, and each pixel's or tap's begin at 16 bytes."""
         if desc.ndims == 1:
             return plain(desc)
         channel = desc.ndims - op.src_role.ndims + 1
         order = [*(dim for dim in range(desc.ndims) if dim != channel), channel]
-        strides, step = [0] * desc.ndims, 1
-        for dim in reversed(order):
-            strides[dim] = step
-            step *= desc.dims[dim]
-            if dim == channel:
-                step = padded(step, ALIGNED // desc.itemsize)
-        return MemoryDesc(desc.dims, desc.data_type, strides=strides)
+        return in_lines(desc, order)
 
     def accept(self, op: Direction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept the direct algorithm in every layout that 32-bit integers can count through."""

@@ -29,7 +29,7 @@ from dnncore_opencl.runtime.launch import padded
 
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
 
-LINE = 16  # bytes: lines that some families copy begin at multiples of it
+LINE = 16  # bytes that some families copy at once
 
 
 class GemmImplementation(Implementation[OpT]):
@@ -93,13 +93,17 @@ class GemmImplementation(Implementation[OpT]):
         return gemms, refused or next(filter(None, map(family.refusal_of, gemms)), None)
 
 
-def in_lines(desc: MemoryDesc, order: Sequence[int]) -> MemoryDesc:
-    """Return a layout of dims in this order, slowest first, whose lines begin at 16 bytes."""
+def in_lines(desc: MemoryDesc, order: Sequence[int], line_dims: int = 1) -> MemoryDesc:
+    """Return a layout of dims in this order, slowest first, whose lines begin at 16 bytes.
+
+    line_dims: the last dims in order, of which lines consist. The places between lines are never
+    read.
+    """
     strides, step = [0] * desc.ndims, 1
-    for place, dim in enumerate(reversed(order)):
+    for place, dim in enumerate(reversed(order), 1):
         strides[dim] = step
         step *= desc.dims[dim]
-        if place == 0:
+        if place == line_dims:
             step = padded(step, LINE // desc.itemsize)
     return MemoryDesc(desc.dims, desc.data_type, strides=strides)
 

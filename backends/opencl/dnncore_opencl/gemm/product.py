@@ -23,7 +23,6 @@ from dnncore_opencl.codegen.vectors import INTEGERS
 from dnncore_opencl.elementwise.epilogue import NO_SCALING, Scaling
 
 BATCH_DIGITS = 3  # that a kernel counts
-BYTES = ("s8", "u8")
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from dnncore import backend as core
 from dnncore.backend import Attributes
+from dnncore_opencl.codegen.vectors import BYTES
 from dnncore_opencl.gemm.families import FAMILIES
-from dnncore_opencl.gemm.implementation import LINE, GemmImplementation
-from dnncore_opencl.gemm.product import BYTES, Gemm, Strides, chain, matrix
+from dnncore_opencl.gemm.implementation import GemmImplementation, in_lines
+from dnncore_opencl.gemm.product import Gemm, Strides, chain, matrix
 from dnncore_opencl.inner_product.direct import DirectBackwardData, DirectForward
-from dnncore_opencl.runtime.launch import padded
 
 
 class Forward(GemmImplementation[core.InnerProductForward]):
@@ -35,12 +35,7 @@ class Forward(GemmImplementation[core.InnerProductForward]):
         """Let rows of bytes begin at multiples of 16 bytes."""
         if op.src.data_type not in BYTES or name not in ("src", "weights"):
             return super().aligned(op, name, desc)
-        step, strides = 1, []
-        for size in reversed(desc.dims[1:]):
-            strides.append(step)
-            step *= size
-        strides.append(padded(step, LINE))
-        return core.MemoryDesc(desc.dims, desc.data_type, strides=strides[::-1])
+        return in_lines(desc, range(desc.ndims), desc.ndims - 1)
 
     def gemms(self, op: core.InnerProductForward, attr: Attributes) -> Iterator[Gemm]:
         """One product."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
+from dnncore_opencl.codegen.vectors import BYTES
 from dnncore_opencl.elementwise.epilogue import NO_SCALING
 from dnncore_opencl.gemm.family import QUANTIZATION, Family, Plan
 from dnncore_opencl.gemm.mma.launch import (
@@ -27,7 +28,7 @@ from dnncore_opencl.gemm.mma.launch import (
     MmaTile,
 )
 from dnncore_opencl.gemm.mma.view import Unfit, view
-from dnncore_opencl.gemm.product import BYTES, Gemm
+from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
 from dnncore_opencl.gemm.tuned import PARTS, tile_knob, with_knobs
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -246,9 +247,7 @@ class Mma(Family):
             return Plan((reduction(gemm, 0, start // FLOAT, items),), FLOAT)
         arithmetic = _arithmetic(gemm)
         v = view(gemm, arithmetic.per_chunk)
-        may_split = (
-            not arithmetic.is_integer and _format_refusal(partial(gemm, start // FLOAT)) is None
-        )
+        may_split = not gemm.is_integer and _format_refusal(partial(gemm, start // FLOAT)) is None
         products = [
             MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
             for tile in self._tiles(arithmetic) or (INSTEAD,)

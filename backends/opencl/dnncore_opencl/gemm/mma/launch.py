@@ -352,7 +352,7 @@ class MmaProduct:
             snippets,
             self.tile.options,
             target,
-            is_exact=self.arithmetic.is_integer,
+            is_exact=gemm.is_integer,
         )
         instead = replace(self, tile=INSTEAD).launch(part, parts) if self.tile.wide else None
         return Launch(source, arguments, (size,), (self.tile.items,), instead=instead)

@@ -41,7 +41,8 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
 #define MULTIPLY_ADD(c, a, b)                                                                      \
     {                                                                                              \
         __asm__(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
-                : SUM_OPERAND((c)[0]), SUM_OPERAND((c)[1]), SUM_OPERAND((c)[2]), SUM_OPERAND((c)[3]) \
+                : SUM_OPERAND((c)[0]), SUM_OPERAND((c)[1]),                                        \
+                  SUM_OPERAND((c)[2]), SUM_OPERAND((c)[3])                                         \
                 : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]), "r"((b)[1]));   \
     }
 #define MULTIPLY_INTO(c, a, b)                                                                     \

@@ -3,7 +3,8 @@
 #define A_TILE 0
 #if ELEMENT_BYTES == 1
 #define ELEMENT_OF(A, at, k)                                                                       \
-    (int)((__local const A##_BYTE *)tiles)[tile_at + A##_TILE + TILE_PLACE(A, at, (k) / 16) + (k) % 16]
+    (int)((__local const A##_BYTE *)tiles)                                                         \
+        [tile_at + A##_TILE + TILE_PLACE(A, at, (k) / 16) + (k) % 16]
 #else
 #define ELEMENT_OF(A, at, k)                                                                       \
     NUMBER(((__local const ushort *)tiles)[A##_ALONG_K                                             \

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore_opencl.codegen.digits import extended
-from dnncore_opencl.gemm.product import BYTES, Gemm, Matrix, Window
+from dnncore_opencl.codegen.vectors import BYTES
+from dnncore_opencl.gemm.product import Gemm, Matrix, Window
 
 MAX_TAPS = (10, 11, 11)  # along depth, height and width: what the kernel has bits for
 MAX_DIGITS = 4
