@@ -84,7 +84,10 @@ def image(*dims: int, data_type: str = "s8", tag: str = "any") -> dnn.MemoryDesc
 
 
 @families
-@pytest.mark.parametrize("types", ["s8:s8:s32", "u8:s8:f32", "s8:s8:s8", "u8:s8:u8", "s8:s8:f16"])
+@pytest.mark.parametrize(
+    "types",
+    ["s8:s8:s32", "u8:s8:f32", "s8:s8:s8", "u8:s8:u8", "s8:s8:f16", "u8:u8:s32", "s8:u8:bf16"],
+)
 def test_types(family: type[Mma], types: str) -> None:
     assert_equal_bits(MatMulImplementation(family), product(36, 160, 72, types, "ab:ba"))
 
