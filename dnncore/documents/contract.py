@@ -89,7 +89,8 @@ SECTIONS = (
         "Attributes and tensors",
         "`accept` gets `Attributes`, and `bind` gets memories.",
         (
-            "Attributes", "PostOp", "Memory", "MemoryDesc", "data_type", "data_type_of",
+            "Attributes", "PostOp", "Quantization", "Scales", "ZeroPoints", "Dropout", "Memory",
+            "MemoryDesc", "data_type", "data_type_of",
             "numpy_dtype",
         ),
         is_brief=True,

@@ -19,9 +19,9 @@ from dnncore.algorithms.eltwise import ELTWISE, eltwise_names
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import FpMath, ScratchpadMode
-from dnncore.ops import reorder
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import DRIVERS, read
+from dnncore.problem.drivers.reorder import DRAWN_TYPES
 from dnncore.problem.tensors import role_of
 from dnncore.testing.problems.cases import SIZES, cases
 from dnncore.testing.problems.random_problems import draw, shortest_failure
@@ -216,7 +216,7 @@ def test_formats_left_open(kind):
 
 def test_types_of_reorders():
     pairs = {(p.op.src.data_type, p.op.dst.data_type) for p in of(dnn.Reorder)}
-    assert pairs == set(itertools.product(reorder.DATA_TYPES, repeat=2))
+    assert pairs == set(itertools.product(DRAWN_TYPES, repeat=2))
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)

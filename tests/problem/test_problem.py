@@ -522,10 +522,10 @@ def pool():
 @st.composite
 def any_problem(draw):
     op = reformatted(draw, draw(st.sampled_from(pool())))
-    op = retyped(op, draw(st.sampled_from(("f16", "bf16"))), lambda: draw(st.booleans()))
     if hasattr(op, "prop_kind"):
         prop_kind = draw(st.sampled_from(("forward_training", "forward_inference")))
         op = dataclasses.replace(op, prop_kind=prop_kind)
+    op = retyped(op, draw(st.sampled_from(("f16", "bf16"))), lambda: draw(st.booleans()))
     names = draw(NAMES), draw(NAMES), draw(NAMES)
     return Problem(op, draw(chains(op.result.dims)), *names, knobs=draw(KNOBS))
 

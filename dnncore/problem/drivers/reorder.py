@@ -18,7 +18,7 @@ from dnncore.problem.settings import Settings
 from dnncore.problem.shapes import dims_text, read_dims
 from dnncore.problem.tensors import read_tensors, write_tensors
 
-__all__ = ["REORDER"]
+__all__ = ["DRAWN_TYPES", "REORDER"]
 
 DRAWN_TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
 
