@@ -341,9 +341,9 @@ def test_filters_of_the_environment_apply(monkeypatch, command):
 
 BATCH = """--eltwise --alg=relu --tag=ab
 2x3 2y3
---dt=s8 3x4
+--dt=s4 3x4
 --frob=1
---reset --attr-scales=src:common:2 --dt=u8,f32 5x6
+--reset --attr-precomputed-reductions=src:1:s32:1x1 --dt=u4,f32 5x6
 --reset --alg=clip --alpha=2 7x8
 """
 
@@ -359,20 +359,20 @@ def test_problems_with_missing_features_are_left_out_and_counted(batch):
     text = invoke("check", "--engines=cpu", batch, code=2)
     assert "--eltwise 2x3 on cpu\n  ok  " in text
     assert (
-        "--dt=s8 --tag=ab --alg=relu --alpha=0 --beta=0 3x4\n  left out: no data type s8\n" in text
+        "--dt=s4 --tag=ab --alg=relu --alpha=0 --beta=0 3x4\n  left out: no data type s4\n" in text
     )
-    assert "1 problem read; 3 left out: 2 scales, 1 data type s8, 1 data type u8; 1 inv" in text
+    assert "3 left out: 2 precomputed reductions, 1 data type s4, 1 data type u4; 1 inv" in text
 
 
 def test_the_summary_counts_problems_features_and_lines(batch):
     text = invoke("impls", batch, code=2)
     assert "batch, line 2, word 2: 2y3: expected dims" in text
     assert "batch, line 4, word 1: --frob=1: --eltwise has no such option" in text
-    assert "left out: no scales, data type u8" in text
+    assert "left out: no precomputed reductions, data type u4" in text
     assert "left out: invalid" in text
     assert text.splitlines()[-1] == (
-        "1 problem read; 3 left out: 2 scales, 1 data type s8, 1 data type u8; 1 invalid;"
-        " 2 lines unreadable"
+        "1 problem read; 3 left out: 2 precomputed reductions, 1 data type s4, 1 data type u4;"
+        " 1 invalid; 2 lines unreadable"
     )
 
 
@@ -381,15 +381,15 @@ def test_a_problem_that_is_left_out_has_a_row_in_json(batch):
     assert [row["status"] for row in found] == [
         "unreadable", "unsupported", "unreadable", "unsupported", "unsupported", "invalid",
     ]  # fmt: skip
-    assert found[3]["features"] == ["scales", "data type u8"]
+    assert found[3]["features"] == ["precomputed reductions", "data type u4"]
     assert "clip needs beta >= alpha" in found[5]["reason"]
 
 
 def test_missing_features_are_no_failure(tmp_path):
     path = tmp_path / "batch"
-    path.write_text("--eltwise --dt=f32,s8 2x3")
-    assert "1 left out: 1 data type s8" in invoke("check", "--engines=cpu", f"--batch={path}")
-    path.write_text("--eltwise --dt=s8 2x3")
+    path.write_text("--eltwise --dt=f32,s4 2x3")
+    assert "1 left out: 1 data type s4" in invoke("check", "--engines=cpu", f"--batch={path}")
+    path.write_text("--eltwise --dt=s4 2x3")
     invoke("check", "--engines=cpu", f"--batch={path}", code=1)  # nothing was compared
 
 

@@ -28,10 +28,9 @@ def of(subject, found):
     return [gap for gap in found if gap.subject == subject]
 
 
-def test_the_core_lacks_two_one_line_functions(found):
+def test_the_core_lacks_one_one_line_function(found):
     named = [gap for gap in found if gap.subject.startswith("operation ")]
     assert [gap for gap in named if gap.place.startswith("dnncore/")] == [
-        Gap("operation Reorder", "dnncore/functional", "no function"),
         Gap("operation Sum", "dnncore/functional", "no function"),
     ]
 
@@ -44,10 +43,10 @@ def test_the_reference_computes_everything(found):
 def test_types_are_listed_by_rule_and_by_backend(found):
     assert of("data type f32", found) == []
     (rule,) = (gap for gap in of("data type s8", found) if gap.place == "dnncore/ops")
-    assert "ConvolutionForward" in rule.reason
+    assert "ConvolutionBackwardData" in rule.reason
     assert "Reorder" not in rule.reason
-    (ours,) = of("data type f16", found)
-    assert ours.place == "cpu_numba on cpu"
+    assert of("data type f16", found) == []
+    (ours,) = (gap for gap in of("data type f64", found) if gap.place == "cpu_numba on cpu")
     assert "MatMul" in ours.reason
 
 
@@ -117,11 +116,11 @@ def test_a_new_post_op_lacks_cases_and_all_formulas(monkeypatch):
 
 
 def test_the_command_filters_by_words_and_prints_json():
-    arguments = ["checklist", "--engine=cpu", "--json", "type f16"]
+    arguments = ["checklist", "--engine=cpu", "--json", "type f64"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     rows = json.loads(done.output)
-    assert {row["subject"] for row in rows} == {"data type f16"}
+    assert {row["subject"] for row in rows} == {"data type f64"}
     text = CliRunner().invoke(main, ["checklist", "--engine=cpu", "type f32"]).output
     assert text == "0 gaps\n"
 

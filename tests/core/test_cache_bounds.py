@@ -10,6 +10,7 @@ FEW_ARGUMENTS = {
     "_is_private": "users and groups of the machine",
     "_read": "packages and devices",
     "cpu_peaks": "numbers of threads",
+    "fold_of": "rules of reductions and data types",
     "role_of": "names of arguments",
     "row_record": "numbers of taps, which have a limit",
     "template": "files of the package",

@@ -627,8 +627,12 @@ def test_operations_that_dnncore_lacks_are_told():
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ("data:f32", "data:s4", "1 with eltwise: src must be of type f32 or f16 or bf16; got s4"),
-        (":::,,", ":::,attr-scales:src0:0:f32,", "1 with attributes .*does not have: attr-scales"),
+        ("data:f32", "data:s4", "1 with eltwise: src must be of type f64, f32, .* or u8; got s4"),
+        (
+            ":::,,",
+            ":::,attr-precomputed-reductions:src0:1:s32,",
+            "1 with attributes .*does not have: attr-precomputed-reductions",
+        ),
     ],
 )
 def test_lines_of_what_dnncore_does_not_compute_are_told_and_the_others_read(before, after, reason):
