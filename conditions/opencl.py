@@ -81,13 +81,13 @@ def attach(module: Any, address: int, folder: Path) -> None:
     """Let the builder of `dnncore_opencl.runtime.build` build programs for CPUs with records."""
     build: Callable[..., Any] = module.Builder._compile
 
-    def recorded(self: Any, source: str, options: Any) -> Any:
+    def recorded(self: Any, source: str, options: Any, target: str) -> Any:
         if module.device_type(self._native.device) != "cpu":
-            return build(self, source, options)
+            return build(self, source, options, target)
         changed, texts = with_records(source, address)
         with (folder / TEXTS).open("a", encoding="utf-8") as file:
             file.write("".join(f"{text}\n" for text in texts))
-        return build(self, changed, options)
+        return build(self, changed, options, target)
 
     module.Builder._compile = recorded
 
