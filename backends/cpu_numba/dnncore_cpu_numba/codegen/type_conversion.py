@@ -134,7 +134,7 @@ def _from_bf16(builder: Builder, x: Value) -> Value:
 
 
 def _quiet(builder: Builder, x: Value) -> Value:
-    """The same float32, but any NaN quiet; other conversions make it quiet themselves."""
+    """The f32 with each NaN made quiet. Other conversions do this themselves."""
     kind = kind_of(x, I32)
     quiet = builder.or_(builder.bitcast(x, kind), constant(kind, 0x400000))
     is_nan = builder.fcmp_unordered("uno", x, x)

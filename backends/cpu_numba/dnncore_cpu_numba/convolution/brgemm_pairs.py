@@ -183,6 +183,6 @@ class PairedWeights(BrgemmWeights):
 
 
 def _in_one_row(tensor: Tensor) -> Tensor:
-    """The same image with all pixels in one row."""
+    """The image with all pixels in one row."""
     n, c, *spatial = tensor.desc.dims
     return tensor.seen_as(tensor.desc.reshape((n, c, 1, 1, spatial[0] * spatial[1] * spatial[2])))

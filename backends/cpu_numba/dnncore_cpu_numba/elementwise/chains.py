@@ -131,7 +131,7 @@ class _Chain:
         return _step(_along, values, -(-loop.extent // _CHUNK), _CHUNK)
 
     def _in_one_pass(self, data_type: str) -> dict[str, Any]:
-        """What `apply_typed` needs."""
+        """The parameters of `apply_typed`."""
         rows = [stage.row(streamed=self.streamed, data_type=data_type) for stage in self.stages]
         chain = Table(STAGE.table(rows))
         return self.common | {"apply": apply_typed.address, "chain": chain}

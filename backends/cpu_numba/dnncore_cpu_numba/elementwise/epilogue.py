@@ -173,7 +173,7 @@ class View:
         return as_f32(self.builder, self.stored(m, n, splat=splat), self.data_type, self.isa)
 
     def stored(self, m: int, n: int, *, splat: bool = False) -> Value:
-        """The same elements as they are in memory."""
+        """The elements as they are in memory."""
         pointer, mask = self.place(m, n)
         vector = ir.VectorType(STORED[self.data_type], self.vector.count)
         if splat:

@@ -260,7 +260,7 @@ def _in_panels(plan: ProgramPlan, tensor: Tensor, lanes: int, group: int) -> Ten
 
 
 def blocked_columns(desc: MemoryDesc, lanes: int, group: int = 1) -> MemoryDesc:
-    """The same dims as panels: vectors of columns, row after row, then the next columns.
+    """The dims of a matrix in panels: vectors of columns, row after row, then the next columns.
 
     group: neighbouring rows, whose elements of each column follow each other.
     """

@@ -59,7 +59,7 @@ class Terms:
         return cls(attr, tensors, *counts)
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Terms:
-        """The same stages with each operand changed by a function."""
+        """These stages after a function changed each operand."""
         return replace(self, tensors=[change(tensor) for tensor in self.tensors])
 
     def epilogue(self, splats: Sequence[bool], types: Sequence[str], *, fused: bool) -> Epilogue:

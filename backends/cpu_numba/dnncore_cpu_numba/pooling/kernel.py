@@ -241,7 +241,7 @@ class _Emitter:
         return self.kernel.fold == "largest" and self.kernel.held == "f32"
 
     def _start(self) -> Value:
-        """What an empty box gives. Nothing is less than the least s32."""
+        """The result of an empty window: the least s32."""
         if self.kernel.held == "s32":
             return I32(-(2**31))
         return vir.float_of(self.builder, self.fields["start"])

@@ -87,7 +87,7 @@ class Axis:
         return None if taps is None else replace(self, taps=taps)
 
     def defines(self, parameters: Parameters) -> dict[str, str]:
-        """What tiles.cl needs."""
+        """The parameters of tiles.cl."""
         name, index, size = self.letter, parameters.index, parameters.size
         chunk = self.taps * self.in_step
         if self.is_backward:
@@ -120,7 +120,7 @@ class Axis:
         }
 
     def depth_defines(self, parameters: Parameters) -> dict[str, str]:
-        """What tiles.cl needs of the dim of depth, whose taps are computed one by one."""
+        """The parameters of tiles.cl for depth, whose taps are computed one by one."""
         index, size = parameters.index, parameters.size
         place = "0"
         if (self.result, self.image, self.kernel, self.padding) != (1, 1, 1, 0):

@@ -44,7 +44,7 @@ WEIGHTS_COORDINATES = ("g", "o", "i", "d", "h", "w")
 
 
 class Groups(Implementation[Convolution]):
-    """What all directions share: devices, formats and refusals."""
+    """The base of all directions: devices, formats and refusals."""
 
     name = "opencl:direct:groups"
     data_types: tuple[str, ...] = ("f32", *HALVES)

@@ -41,7 +41,7 @@ class Tiling:
         return min(self._choices(), key=lambda choice: choice._cost(units))
 
     def _choices(self) -> Iterator[Tiling]:
-        """The same with all tiles that fit into registers."""
+        """Yield this tiling with each tile that fits into registers."""
         depth, height, width = self.axes
         across = MOST_ACROSS if self.channels.along else 1
         for down, side in itertools.product(range(1, MOST_DOWN + 1), range(1, across + 1)):
@@ -91,7 +91,7 @@ class Tiling:
         return {"pixels": int4(self.pixels), "pixels_inverse": inverses(self.pixels)}
 
     def defines(self, image: MemoryDesc, parameters: Parameters) -> dict[str, str]:
-        """What all kernels need."""
+        """The parameters of all kernels."""
         depth, height, width = self.axes
         channels = self.channels
         row, pixel = (0, *_steps(image))[-2:]
