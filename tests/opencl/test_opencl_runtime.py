@@ -469,7 +469,7 @@ def test_large_grids_have_programs_of_their_own(engine):
     text += " if (out) out[get_global_id(0)] = get_global_id(0); }"
     small, large = (
         SimpleNamespace(
-            source=SimpleNamespace(text=text, options=()),
+            source=SimpleNamespace(text=text, options=(), is_exact=False),
             kernel=source.template,
             args=(None,),
             work=1e9,
