@@ -14,6 +14,7 @@ from dnncore.algorithms.post_ops import POST_OPS, PostOpKind
 from dnncore.algorithms.rules import check_finite
 from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.ops.operation import Argument
+from dnncore.ops.types import INTEGER_TYPES
 from dnncore.quantization import Dropout, Scales, ZeroPoints
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -25,8 +26,12 @@ __all__ = ["Attributes", "PostOp"]
 FpMath = Literal["strict", "ieee", "bf16", "f16", "tf32", "any"]
 ScratchpadMode = Literal["library", "user"]
 Accumulation = Literal["strict", "relaxed", "any", "s32", "f32", "f16"]
-WORDS = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding")
+WORDS = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding", "operand_types",
+         "sum_zero_point")  # fmt: skip
 """The attributes that implementations must list to support them."""
+
+OPERAND_TYPES = ("f32", "f16", "bf16", "s32", "s8", "u8")
+"""The types of the operands of post-ops."""
 
 ROUNDED = ("f16", "bf16", "f8_e4m3", "f8_e5m2")
 """The types to which stochastic rounding rounds."""
@@ -36,12 +41,13 @@ ROUNDED = ("f16", "bf16", "f8_e4m3", "f8_e5m2")
 class PostOp:
     """A step that is applied, in float32, to each element `x` of a result before it is stored.
 
-    Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * the old value
-    of dst), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x if x > 0, else weights * x). Leave
-    out fields that the kind does not have. Raises `DescriptorError`.
+    Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * (the old value
+    of dst - zero_point)), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x if x > 0, else
+    weights * x). Leave out fields that the kind does not have. Raises `DescriptorError`.
 
-    `binary` and `prelu` read operands: tensors of f32 (`src2` of s8), of dst's rank, whose dims are
-    1 or dst's. Their formats may be blocked, with an offset, or repeat elements, but not be `any`.
+    `binary` and `prelu` read operands: tensors of f32, f16, bf16, s32, s8 or u8 (`src2` of s8), of
+    dst's rank, whose dims are 1 or dst's. Their values are converted to f32. Their formats may be
+    blocked, with an offset, or repeat elements, but not be `any`.
     At execution, they are the arguments `post_op_{i}_src`, `post_op_{i}_src2` and
     `post_op_{i}_weights`. i is the position of the step in the chain.
     """
@@ -51,6 +57,7 @@ class PostOp:
     alpha: float = 0.0
     beta: float = 0.0
     scale: float = 1.0
+    zero_point: int = 0
     src: MemoryDesc | None = None
     src2: MemoryDesc | None = None
     weights: MemoryDesc | None = None
@@ -74,6 +81,7 @@ class PostOp:
     def _check_own(self, what: str) -> None:
         """Check the fields that the kind has."""
         check_finite(what, alpha=self.alpha, beta=self.beta, scale=self.scale)
+        object.__setattr__(self, "zero_point", _checked_zero_point(what, self.zero_point))
         object.__setattr__(self, "algorithm", POST_OPS[self.kind].check(what, self))
         for name in POST_OPS[self.kind].operands:
             desc = getattr(self, name)
@@ -86,9 +94,13 @@ class PostOp:
         return cls("eltwise", algorithm, alpha, beta)
 
     @classmethod
-    def sum(cls, scale: float = 1.0) -> PostOp:
-        """x = x + scale * dst; with scale 0 the step is dropped and dst is not read."""
-        return cls("sum", scale=scale)
+    def sum(cls, scale: float = 1.0, zero_point: int = 0) -> PostOp:
+        """x = x + scale * (dst - zero_point).
+
+        With scale 0 the step is dropped and dst is not read. zero_point: an s32; not 0 only if dst
+        is of s32, s8 or u8.
+        """
+        return cls("sum", scale=scale, zero_point=zero_point)
 
     @classmethod
     def binary(cls, algorithm: str, src: MemoryDesc, src2: MemoryDesc | None = None) -> PostOp:
@@ -113,6 +125,19 @@ class PostOp:
         """The tensors that this step reads, with their names in the step."""
         named = ((name, getattr(self, name)) for name in POST_OPS[self.kind].operands)
         return tuple((name, desc) for name, desc in named if desc is not None)
+
+
+def _checked_zero_point(what: str, value: object) -> int:
+    """The zero point as a Python int. Raises `DescriptorError` unless it is an s32."""
+    if (
+        not isinstance(value, int | np.integer)
+        or isinstance(value, bool)
+        or not -(2**31) <= int(value) < 2**31
+    ):
+        raise DescriptorError(
+            f"{what}: zero_point must be a whole number from -2^31 to 2^31 - 1; got {value!r}"
+        )
+    return int(value)
 
 
 def _are_equal(value: object, default: object) -> bool:
@@ -257,6 +282,10 @@ class Attributes:
             any(own.groups for own in quantized),
             self.dropout,
             self.rounding == "stochastic",
+            any(
+                desc.data_type != "f32" for name, desc in self.operands() if not is_condition(name)
+            ),
+            any(step.zero_point for step in self.post_ops),
         )
         return tuple(word for word, own in zip(WORDS, given, strict=True) if own)
 
@@ -288,12 +317,23 @@ class Attributes:
                 raise DescriptorError(
                     f"{op.KIND}: {name} must have a concrete format; got {desc.format_kind!r}"
                 )
-            wanted = "s8" if name.endswith("_src2") else "f32"
-            if desc.data_type != wanted:
+            types = ("s8",) if is_condition(name) else OPERAND_TYPES
+            if desc.data_type not in types:
                 raise DataTypeError(
-                    f"{op.KIND}: {name} must be of type {wanted}; got {desc.data_type}",
+                    f"{op.KIND}: {name} must be of type {', '.join(types)}; got {desc.data_type}",
                     f"post-op operand of data type {desc.data_type}",
                 )
+        has_zero_point = any(step.zero_point for step in self.post_ops)
+        if has_zero_point and op.result.data_type not in INTEGER_TYPES:
+            raise DescriptorError(
+                f"{op.KIND}: a sum with a zero point needs {op.result_name} of type"
+                f" {', '.join(INTEGER_TYPES)}; got {op.result.data_type}; leave zero_point out"
+            )
+
+
+def is_condition(name: str) -> bool:
+    """Whether this argument of a post-op is the condition of `select`."""
+    return name.endswith("_src2")
 
 
 def _checked_limit(limit: object) -> int | None:

@@ -235,8 +235,9 @@ class Implementation(ABC, Generic[OpT]):
         without a call of `accept`. Workspaces, the condition of `select`, and the types s32, s8 and
         u8 of reorders need not be listed.
     attributes: the words of the attributes that it supports, of "scales", "zero_points", "groups"
-        (of scales and zero points), "dropout" and "stochastic_rounding". `answer` refuses others.
-        Post-ops, accumulation and the older attributes have no words.
+        (of scales and zero points), "dropout", "stochastic_rounding", "operand_types" (operands of
+        post-ops of other types than f32) and "sum_zero_point" (in a post-op `sum`). `answer`
+        refuses others. Other attributes have no words.
     takes_repeats: whether tensors that it reads may repeat their elements along a dim, by a stride
         of 0. Else `answer` refuses them without a call of `accept`.
     """

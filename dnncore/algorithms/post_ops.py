@@ -40,6 +40,10 @@ class Step(Protocol):
         """The factor of dst's old value."""
 
     @property
+    def zero_point(self) -> int:
+        """What is subtracted from dst's old value."""
+
+    @property
     def src2(self) -> MemoryDesc | None:
         """The condition of `select`."""
 
@@ -80,7 +84,7 @@ def _eltwise_is_whole(step: Step) -> bool:
 
 
 def _sum_error(step: Step, _x: Array, y: Array, old: Array | None) -> Array:
-    added = 0.0 if old is None else np.abs(step.scale * old)
+    added = 0.0 if old is None else np.abs(step.scale * (old - step.zero_point))
     total: Array = 2 * ROUNDOFF * (np.abs(y) + added)
     return total
 
@@ -109,10 +113,10 @@ POST_OPS: dict[PostOpKind, PostOpRecord] = {
         probe=lambda _channel: {"algorithm": "linear", "alpha": 2.0, "beta": 3.0},
     ),
     "sum": PostOpRecord(
-        fields=("scale",),
+        fields=("scale", "zero_point"),
         error=_sum_error,
         keeps_integers=lambda step: step.scale.is_integer(),
-        oracle=lambda _torch, step, x, _operands, old: x + step.scale * old,
+        oracle=lambda _torch, step, x, _operands, old: x + step.scale * (old - step.zero_point),
         probe=lambda _channel: {"scale": 2.0},
     ),
     "binary": PostOpRecord(

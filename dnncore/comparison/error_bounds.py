@@ -193,6 +193,9 @@ def _through(
     """
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
+    if old is not None and step.zero_point:  # the f32 below have no zero point
+        old = old.astype(np.float32) - np.float32(step.zero_point)
+        step = replace(step, zero_point=0)
     before = {} if old is None else {"dst": old.astype(np.float32)}
 
     def value(x: Array) -> Array:

@@ -8,7 +8,7 @@ size of dst's dim d, else 1. A mask may be a name. Without a mask the operand is
 `select` has two operands: src, then the condition. The condition has type s8 and by default the
 size of dst: `select:f32.per_oc.axb:per_tensor.abx`.
 
-dnncore does not have the zero point and the type of a sum, nor the convolution post-op
+dnncore does not have a sum that reads dst as another type, nor the convolution post-op
 (`dw:k3s1p1`). The third number of an eltwise step is a scale for integers, and `true` in
 `--attr-fpmath=bf16:true` also applies to integers. Both are read and have no effect.
 
@@ -18,6 +18,7 @@ dnncore does not have the zero point and the type of a sum, nor the convolution 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, get_args
@@ -173,18 +174,15 @@ def _post_op(
 
 
 def _sum(settings: Settings, parameters: list[str], dst: MemoryDesc) -> PostOp:
-    """A sum. Raises `Unsupported` for a zero point and for another type than dst's."""
+    """A sum. Raises `Unsupported` for another type than dst's."""
     silent = ["1", "0", dst.data_type]
     scale, zero_point, data_type = parameters + silent[len(parameters) :]
-    missing = []
-    if read_number(settings, CHAIN, zero_point):
-        missing.append("zero point of a sum")
     if data_type != dst.data_type:
         read_type(settings, CHAIN, data_type)
-        missing.append(f"sum of data type {data_type}")
-    if missing:
-        raise Unsupported(missing)
-    return PostOp.sum(read_number(settings, CHAIN, scale))
+        raise Unsupported([f"sum of data type {data_type}"])
+    if not re.fullmatch("[+-]?[0-9]{1,10}", zero_point):
+        misread(settings, CHAIN, f"a whole number as the zero point of a sum at {zero_point!r}")
+    return PostOp.sum(read_number(settings, CHAIN, scale), int(zero_point))
 
 
 def _read_operand(settings: Settings, words: list[str], dims: Dims) -> MemoryDesc:
@@ -210,7 +208,7 @@ def _read_mask(settings: Settings, text: str, ndims: int) -> int:
 
 def _step_text(step: PostOp) -> str:
     if step.kind == "sum":
-        return "sum" if step.scale == 1 else f"sum:{number_text(step.scale)}"
+        return sum_text(step, number_text)
     if step.kind == "eltwise":
         numbers = f":{number_text(step.alpha)}:{number_text(step.beta)}"
         return step.algorithm + numbers.removesuffix(":0").removesuffix(":0")
@@ -221,6 +219,13 @@ def _step_text(step: PostOp) -> str:
         src, condition = (_operand_text(desc, ".") for desc in (first, *others))
         return f"select:{first.data_type}.{src}:{condition}"
     return f"{step.algorithm}:{first.data_type}:{_operand_text(first, ':')}"
+
+
+def sum_text(step: PostOp, number: Callable[[float], str]) -> str:
+    """The text of a sum without the values that are implied. number: writes the scale."""
+    zero_point = f":{step.zero_point}" if step.zero_point else ""
+    scale = f":{number(step.scale)}" if zero_point or step.scale != 1 else ""
+    return f"sum{scale}{zero_point}"
 
 
 def _operand_text(desc: MemoryDesc, separator: str) -> str:

@@ -207,7 +207,7 @@ def _attributes(attr: Attributes, result_name: str) -> Iterator[str]:
 
 def _step(step: PostOp) -> str:
     if step.kind == "sum":
-        return "sum" if step.scale == 1 else f"sum:{six_digits(step.scale)}"
+        return attributes.sum_text(step, six_digits)
     if step.kind == "eltwise":
         numbers = [step.alpha, step.beta] if step.beta else [step.alpha] if step.alpha else []
         return ":".join([f"eltwise_{step.algorithm}", *map(six_digits, numbers)])

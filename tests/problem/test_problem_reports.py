@@ -20,7 +20,7 @@ FILE = """\
 --tag=abcd 4x5
 --tag=ab --dt=s8,f32 3x4
 --batch=nowhere
---reset --attr-post-ops=sum:1:2 5x6
+--reset --attr-post-ops=sum:1:0:s32 5x6
 --reset --alg=clip --alpha=2 7x8
 --alg= 9x10
 """
@@ -41,7 +41,7 @@ def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
         (Unreadable, ", line 4, word 1: --tag=abcd (read for "),
         (Unsupported, ", line 5, word 3: 3x4: dnncore does not have: data type s8"),
         (Unreadable, ", line 6, word 1: --batch=nowhere: expected a file"),
-        (Unsupported, ", line 7, word 3: 5x6: dnncore does not have: zero point of a sum"),
+        (Unsupported, ", line 7, word 3: 5x6: dnncore does not have: sum of data type s32"),
         (Invalid, ", line 8, word 4: 7x8: eltwise: clip needs beta >= alpha"),
     ]
     assert len(told) == len(expected)
@@ -50,7 +50,7 @@ def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
         assert message.startswith(start)
     assert reports[2].line == f"{path}, line 4"
     assert reports[3].text == "--eltwise --dt=s8 --tag=ab --alg=exp --alpha=0 --beta=0 3x4"
-    assert reports[5].features == ("zero point of a sum",)
+    assert reports[5].features == ("sum of data type s32",)
 
 
 def told_and_found(text):
@@ -157,7 +157,7 @@ VERBOSE = [
     verbose_line("shuffle"),
     verbose_line("eltwise", attributes="attr-precomputed-reductions:src0:1:s32"),
     verbose_line("eltwise", algorithm="frob"),
-    verbose_line("eltwise", attributes="attr-post-ops:binary_add:s8:3"),
+    verbose_line("eltwise", attributes="attr-post-ops:binary_add:f64:3"),
     verbose_line("eltwise", attributes="attr-fpmath:bf16:true"),
 ]
 
@@ -169,7 +169,7 @@ def test_verbose_lines_name_the_same_features():
     told = [getattr(error, "features", "unreadable") for error in reports]
     assert told == [
         ("data type s8",), ("primitive shuffle",), ("precomputed reductions",), "unreadable",
-        ("post-op operand of data type s8",),
+        ("post-op operand of data type f64",),
     ]  # fmt: skip
 
 

@@ -37,7 +37,8 @@ EFFICIENCY = 0.02
 
 # All that operations may be of; float64 holds their values exactly.
 TYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8", "s4", "u4")
-ATTRIBUTES = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding")
+ATTRIBUTES = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding", "operand_types",
+              "sum_zero_point")  # fmt: skip
 MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}
 
 

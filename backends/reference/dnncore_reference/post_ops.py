@@ -47,7 +47,7 @@ def _applied(step: PostOp, x: Array, old: Callable[[], Array], operands: list[Ar
         exact = x if step.algorithm in STEPWISE else x.astype(np.float64)
         return ELTWISE[step.algorithm](exact, step.alpha, step.beta)
     if step.kind == "sum":
-        return x + step.scale * old().astype(x.dtype)
+        return x + step.scale * (old().astype(x.dtype) - x.dtype.type(step.zero_point))
     if step.kind == "prelu":
         return np.where(x > 0, x, operands[0] * x)
     return BINARY[step.algorithm](x, *operands)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from ml_dtypes import finfo
+from ml_dtypes import finfo, iinfo
 
 from dnncore.algorithms.rounding import DIVISION, ROUNDOFF, Array, Noise, summed
 from dnncore.ops import Operation, PoolingBackward, PoolingForward
@@ -30,6 +30,7 @@ from dnncore.problem.settings import (
 from dnncore.problem.shapes import read_batch, read_letters
 from dnncore.problem.tensors import ONE_TAG, write_tensors
 from dnncore.problem.windows import WINDOW_LETTERS, read_spatial, spatial_text
+from dnncore.tensors.datatypes import data_type
 
 __all__ = ["POOLING"]
 
@@ -77,7 +78,8 @@ def _formula(torch: Any, op: Pooling, tensors: Mapping[str, Any]) -> Any:
         return pool(padded(torch, op, image, outside), op.kernel, op.strides, dilation=dilation)
 
     src = tensors["src"]
-    least = float(finfo(op.dst_role.dtype).min)  # type: ignore[no-untyped-call]
+    limits = finfo if data_type(op.dst_role.data_type).is_float else iinfo
+    least = float(limits(op.dst_role.dtype).min)
     has_cells = maxima(torch.ones_like(src), 0.0) > 0
     return torch.where(has_cells, maxima(src, -torch.inf), least)
 
