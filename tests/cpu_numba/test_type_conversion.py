@@ -1,4 +1,4 @@
-"""Conversions in registers: all values of f16 and bf16, on each instruction set of this machine."""
+"""Conversions in registers: all values of small types, on each instruction set of this machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 
-HALVES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+SMALL = {
+    "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "f8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}  # fmt: skip
+PACKED = {"s4": (-8, 7), "u4": (0, 15)}  # each in a byte of its own
 NUMBERS = {"f32": np.dtype(np.float32), "u8": np.dtype(np.uint8), "s8": np.dtype(np.int8),
-           "s32": np.dtype(np.int32), **HALVES}  # fmt: skip
+           "s32": np.dtype(np.int32), "s4": np.dtype(np.int8), "u4": np.dtype(np.uint8),
+           **SMALL}  # fmt: skip
 LANES = 16
 
 
@@ -80,13 +85,15 @@ def assert_equal(found, wanted):
 
 
 def all_values(name):
-    """Each value of a half type."""
-    return np.arange(1 << 16, dtype=np.uint16).view(HALVES[name])
+    """Each value of a type."""
+    bits = np.dtype(f"u{SMALL[name].itemsize}")
+    return np.arange(1 << 8 * bits.itemsize).astype(bits).view(SMALL[name])
 
 
 def numbers_around_midpoints(name):
-    """Float32 between and beside neighbouring values of a half type, and its values."""
-    magnitudes = all_values(name)[: 1 << 15]
+    """Float32 between and beside neighbouring values of a type, and its values."""
+    values = all_values(name)
+    magnitudes = values[: values.size // 2]
     finite = magnitudes[np.isfinite(magnitudes.astype(np.float32))].astype(np.float64)
     beyond = 2 * finite[-1] - finite[-2]
     middles = ((finite + np.append(finite[1:], beyond)) / 2).astype(np.float32)
@@ -100,7 +107,7 @@ def numbers_around_midpoints(name):
 
 
 @pytest.mark.parametrize("lanes", [LANES, 4, 1])
-@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("isa", AVAILABLE, ids=lambda isa: isa.name)
 def test_all_values_are_read_exactly(isa, name, lanes):
     values = all_values(name)
@@ -108,30 +115,31 @@ def test_all_values_are_read_exactly(isa, name, lanes):
 
 
 @pytest.mark.parametrize("lanes", [LANES, 4, 1])
-@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("isa", AVAILABLE, ids=lambda isa: isa.name)
 def test_numbers_are_rounded_half_to_even(isa, name, lanes):
     values = numbers_around_midpoints(name)
     with np.errstate(over="ignore", invalid="ignore"):
-        wanted = values.astype(HALVES[name])
+        wanted = values.astype(SMALL[name])
     assert_equal(convert(isa, "f32", name, values, lanes), wanted)
 
 
-@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("isa", AVAILABLE, ids=lambda isa: isa.name)
 def test_all_values_survive(isa, name):
     values = all_values(name)
     assert_equal(convert(isa, name, name, values), values)
 
 
-@pytest.mark.parametrize("name", ["u8", "s8", "s32"])
+@pytest.mark.parametrize("name", ["u8", "s8", "s32", *PACKED])
 @pytest.mark.parametrize("isa", AVAILABLE, ids=lambda isa: isa.name)
 def test_integers_are_rounded_and_saturate(isa, name):
-    limits = np.iinfo(NUMBERS[name])
-    edges = np.float32([limits.min, limits.max, 2.0**31, 1e30, np.inf, 0.25, np.nan])
+    whole = np.iinfo(NUMBERS[name])
+    low, high = PACKED.get(name, (whole.min, whole.max))
+    edges = np.float32([low, high, 2.0**31, 1e30, np.inf, 0.25, np.nan])
     steps = np.arange(-600, 600, dtype=np.float32) / np.float32(2)
     values = np.concatenate([edges, -edges, steps])
     values = np.resize(values, -(-values.size // LANES) * LANES).astype(np.float32)
     rounded = np.rint(np.nan_to_num(values.astype(np.float64), posinf=1e30, neginf=-1e30))
-    wanted = np.clip(rounded, limits.min, limits.max).astype(NUMBERS[name])
+    wanted = np.clip(rounded, low, high).astype(NUMBERS[name])
     np.testing.assert_array_equal(convert(isa, "f32", name, values), wanted)

@@ -2,7 +2,8 @@
 
 Kernels compute with float32. They read elements of any type with `load_as_f32` and write them with
 `store_from_f32`; `as_f32` and `from_f32` do the same with values that are in registers. Values are
-vectors or scalars. A bf16 or an f16 is an integer of its bits until it is converted.
+vectors or scalars. A bf16, an f16 or an f8 is an integer of its bits until it is converted. An s4 or
+a u4 is in a byte of its own.
 
 A value goes through float32, or through float64 where that alone holds both types' values, and is
 rounded once, half to even. To an integer type it saturates, and NaN becomes 0. NaN stays NaN, and
@@ -10,6 +11,8 @@ subnormal numbers stay what they are.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -20,13 +23,19 @@ from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, consta
 I8, I16, F64, HALF = ir.IntType(8), ir.IntType(16), ir.DoubleType(), ir.HalfType()
 HALVES = ("f16", "bf16")
 FLOATS = ("f32", *HALVES)
+F8 = ("f8_e4m3", "f8_e5m2")
 INTEGERS = ("s8", "u8", "s32")
-LIMITS = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0), "s32": (-(2.0**31), 2.0**31 - 1)}
+PACKED = ("s4", "u4")
+LIMITS = {
+    "s8": (-128.0, 127.0), "u8": (0.0, 255.0), "s32": (-(2.0**31), 2.0**31 - 1),
+    "s4": (-8.0, 7.0), "u4": (0.0, 15.0),
+}  # fmt: skip
 BELOW_2_31 = 2.0**31 - 128  # the largest float32 below it
 STORED = {
-    "f32": F32, "f64": F64, "f16": I16, "bf16": I16, "s32": I32, "s8": I8, "u8": I8,
+    "f32": F32, "f64": F64, "f16": I16, "bf16": I16, "f8_e4m3": I8, "f8_e5m2": I8,
+    "s32": I32, "s8": I8, "u8": I8, "s4": I8, "u4": I8,
 }  # fmt: skip
-"""The elements of a vector as it is loaded and stored; of an f16 and a bf16, the bits."""
+"""The elements of a vector as it is loaded and stored; of the smaller floating types, the bits."""
 
 
 def load_as_f32(
@@ -65,7 +74,7 @@ def converted(builder: Builder, x: Value, source: str, target: str, isa: Isa = B
     wide = _widened(builder, x, source, target, isa)
     if (source, target) == ("bf16", "f32"):
         return _quiet(builder, wide)
-    if target in INTEGERS:
+    if target in LIMITS:
         return _to_integer(builder, wide, target)
     return _to_real(builder, wide, target, isa)
 
@@ -75,12 +84,12 @@ def _widened(builder: Builder, x: Value, source: str, target: str, isa: Isa) -> 
     pair = {source, target}
     wide = "f64" in pair or ("s32" in pair and "f32" not in pair)
     real = kind_of(x, F64 if wide else F32)
-    if source in INTEGERS:
+    if source in LIMITS:
         return builder.uitofp(x, real) if source == "u8" else builder.sitofp(x, real)
     if source == "bf16":
         x = _from_bf16(builder, x)
-    elif source == "f16":
-        x = _from_f16(builder, x, isa)
+    elif source in _SMALL:
+        x = _from_small(builder, x, source, isa)
     return x if x.type == real else builder.fpext(x, real)
 
 
@@ -118,8 +127,8 @@ def _to_real(builder: Builder, x: Value, target: str, isa: Isa) -> Value:
     narrow = kind_of(x, F32)
     if x.type != narrow:
         x = builder.fptrunc(x, narrow) if target == "f32" else _rounded_to_odd(builder, x)
-    if target == "f16":
-        return _to_f16(builder, x, isa)
+    if target in _SMALL:
+        return _to_small(builder, x, target, isa)
     return _to_bf16(builder, x) if target == "bf16" else x
 
 
@@ -176,61 +185,106 @@ def pair_from_f32(builder: Builder, low: Value, high: Value) -> Value:
     return builder.or_(low, high)
 
 
-# -- f16 -------------------------------------------------------------------------------------------
-
-_SIGN, _MAGNITUDE = 0x8000, 0x7FFF  # bits of an f16
-_REBIAS = (127 - 15) << 23  # from exponents of f16 to those of float32
-_INFINITY, _LEAST_NORMAL = 0x7C00, 0x0400  # of f16
-_OVERFLOW = 0x477FF000  # the bits of 65520, the least float32 that becomes infinity
-_NORMAL = (127 - 14) << 23  # the bits of the least float32 that becomes a normal f16
-_HALF_BITS = 126 << 23  # of 0.5: behind it, float32 count in the smallest f16, 2**-24
+# -- f16 and f8 ------------------------------------------------------------------------------------
 
 
-def _from_f16(builder: Builder, x: Value, isa: Isa) -> Value:
-    """Widen f16, by shifts where the processor has no instruction.
+@dataclass(frozen=True)
+class _Small:
+    """A type with fewer bits than float32.
 
-    An exponent of all ones grows twice. A subnormal number is a whole number of 2**-24.
+    mantissa: bits behind the point. bias: of the exponent. special: the least magnitude that is no
+    number. limit: the bits of the least float32 that becomes one. nan: bits that all NaN have.
     """
-    real = kind_of(x, F32)
-    if isa.converts_f16:
+
+    bits: int
+    mantissa: int
+    bias: int
+    special: int
+    limit: int
+    nan: int
+
+    @property
+    def sign(self) -> int:
+        """The highest bit."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def least(self) -> float:
+        """The smallest number above 0, of which subnormal numbers are multiples."""
+        return float(2.0 ** (1 - self.bias - self.mantissa))
+
+    @property
+    def shift(self) -> int:
+        """The bits that a float32 has more."""
+        return 23 - self.mantissa
+
+    @property
+    def rebias(self) -> int:
+        """The difference to the exponents of float32."""
+        return (127 - self.bias) << 23
+
+
+_SMALL = {
+    "f16": _Small(16, 10, 15, 0x7C00, 0x477FF000, 0x7E00),  # from 65520 on, infinity
+    "f8_e5m2": _Small(8, 2, 15, 0x7C, 0x47700000, 0x7E),  # from 61440 on, infinity
+    "f8_e4m3": _Small(8, 3, 7, 0x7F, 0x43E80001, 0x7F),  # above 464, NaN
+}
+_INFINITY = 0x7F800000  # the bits of a float32
+
+
+def _from_small(builder: Builder, x: Value, name: str, isa: Isa) -> Value:
+    """Widen, by shifts where the processor has no instruction.
+
+    An f8_e5m2 is the upper half of an f16. A subnormal number is a whole number of the least one.
+    """
+    real, kind, own = kind_of(x, F32), kind_of(x, I32), _SMALL[name]
+    if isa.converts_f16 and own.bias == _SMALL["f16"].bias:
+        half = kind_of(x, I16)
+        if own.bits == 8:
+            x = builder.shl(builder.zext(x, half), constant(half, 8))
         return builder.fpext(builder.bitcast(x, kind_of(x, HALF)), real)
-    kind = kind_of(x, I32)
     bits = builder.zext(x, kind)
-    magnitude = builder.and_(bits, constant(kind, _MAGNITUDE))
-    sign = builder.shl(builder.and_(bits, constant(kind, _SIGN)), constant(kind, 16))
-    normal = builder.add(builder.shl(magnitude, constant(kind, 13)), constant(kind, _REBIAS))
-    special = builder.icmp_signed(">=", magnitude, constant(kind, _INFINITY))
-    normal = builder.select(special, builder.add(normal, constant(kind, _REBIAS)), normal)
-    small = builder.fmul(builder.sitofp(magnitude, real), constant(real, 2.0**-24))
-    is_small = builder.icmp_signed("<", magnitude, constant(kind, _LEAST_NORMAL))
+    magnitude = builder.and_(bits, constant(kind, own.sign - 1))
+    sign = builder.and_(bits, constant(kind, own.sign))
+    sign = builder.shl(sign, constant(kind, 32 - own.bits))
+    shifted = builder.shl(magnitude, constant(kind, own.shift))
+    normal = builder.add(shifted, constant(kind, own.rebias))
+    special = builder.icmp_signed(">=", magnitude, constant(kind, own.special))
+    normal = builder.select(special, builder.or_(shifted, constant(kind, _INFINITY)), normal)
+    small = builder.fmul(builder.sitofp(magnitude, real), constant(real, own.least))
+    is_small = builder.icmp_signed("<", magnitude, constant(kind, 1 << own.mantissa))
     found = builder.select(is_small, builder.bitcast(small, kind), normal)
     return builder.bitcast(builder.or_(found, sign), real)
 
 
-def _to_f16(builder: Builder, x: Value, isa: Isa) -> Value:
-    """Round float32 to f16, by sums where the processor has no instruction.
+def _to_small(builder: Builder, x: Value, name: str, isa: Isa) -> Value:
+    """Round to nearest, by sums where the processor has no instruction.
 
-    A normal result is rounded like a bf16; for others, 0.5 is added, which rounds them.
+    A normal result is rounded like a bf16. For others, a number is added whose last bit is worth
+    the least one, which rounds them.
     """
-    stored = kind_of(x, I16)
-    if isa.converts_f16:
+    own, stored = _SMALL[name], kind_of(x, STORED[name])
+    if name == "f16" and isa.converts_f16:
         return builder.bitcast(builder.fptrunc(x, kind_of(x, HALF)), stored)
     kind, real = kind_of(x, I32), x.type
     bits = builder.bitcast(x, kind)
     magnitude = builder.and_(bits, constant(kind, 0x7FFFFFFF))
-    sign = builder.lshr(builder.sub(bits, magnitude), constant(kind, 16))
-    odd = builder.and_(builder.lshr(magnitude, constant(kind, 13)), constant(kind, 1))
-    rounding = builder.add(odd, constant(kind, 0xFFF - _REBIAS))
-    normal = builder.lshr(builder.add(magnitude, rounding), constant(kind, 13))
-    sum_ = builder.fadd(builder.bitcast(magnitude, real), constant(real, 0.5))
-    small = builder.sub(builder.bitcast(sum_, kind), constant(kind, _HALF_BITS))
-    found = builder.select(
-        builder.icmp_signed("<", magnitude, constant(kind, _NORMAL)), small, normal
-    )
-    large = builder.icmp_signed(">=", magnitude, constant(kind, _OVERFLOW))
-    found = builder.select(large, constant(kind, _INFINITY), found)
-    payload = builder.and_(builder.lshr(magnitude, constant(kind, 13)), constant(kind, 0x3FF))
-    nan = builder.or_(payload, constant(kind, _INFINITY | 0x200))
+    sign = builder.lshr(builder.sub(bits, magnitude), constant(kind, 32 - own.bits))
+    odd = builder.and_(builder.lshr(magnitude, constant(kind, own.shift)), constant(kind, 1))
+    half = (1 << (own.shift - 1)) - 1
+    rounding = builder.add(odd, constant(kind, half - own.rebias))
+    normal = builder.lshr(builder.add(magnitude, rounding), constant(kind, own.shift))
+    beside = own.least * 2.0**23
+    sum_ = builder.fadd(builder.bitcast(magnitude, real), constant(real, beside))
+    beside_bits = (127 + 24 - own.bias - own.mantissa) << 23
+    small = builder.sub(builder.bitcast(sum_, kind), constant(kind, beside_bits))
+    is_small = builder.icmp_signed("<", magnitude, constant(kind, own.rebias + (1 << 23)))
+    found = builder.select(is_small, small, normal)
+    large = builder.icmp_signed(">=", magnitude, constant(kind, own.limit))
+    found = builder.select(large, constant(kind, own.special), found)
+    payload = builder.lshr(magnitude, constant(kind, own.shift))
+    payload = builder.and_(payload, constant(kind, (1 << own.mantissa) - 1))
+    nan = builder.or_(payload, constant(kind, own.nan))
     found = builder.select(builder.fcmp_unordered("uno", x, x), nan, found)
     return builder.trunc(builder.or_(found, sign), stored)
 
