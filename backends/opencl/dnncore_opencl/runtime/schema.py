@@ -83,7 +83,10 @@ class Schema:
 
     def __or__(self, other: Schema) -> Schema:
         """Return these parameters and then the other ones. Raises `TypeError` if they share one."""
-        return Schema(**self.types, **other.types)
+        shared = self.types.keys() & other.types.keys()
+        if shared:
+            raise TypeError(f"opencl: two parameters have the name {', '.join(sorted(shared))}")
+        return Schema(**{**self.types, **other.types})
 
     @property
     def declarations(self) -> list[str]:
