@@ -21,6 +21,7 @@ from dnncore_opencl.convolution.views import View
 from dnncore_opencl.convolution.winograd import cpu as convolution_winograd
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradFilter
 from dnncore_opencl.gemm.cpu import CpuFamily
+from dnncore_opencl.runtime.launch import _templates, template
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_normal
@@ -73,6 +74,30 @@ def test_sums_over_lines_that_do_not_fit_and_in_several_shares(target, shape, mo
 @pytest.mark.parametrize("direction", ["FWD_B", "BWD_D", "BWD_WB"])
 def test_groups_of_whole_blocks_of_channels(target, direction):
     check(target, operation(f"--dir={direction} g2mb1ic32ih6oc32oh6kh3ph1"))
+
+
+# PoCL 3.0 dropped the condition of the last work-group's items beyond the last image.
+STRIDED = "--stag=abcd@82x12x6x1@5 --wtag=abcde@19x9x6x3x2@64 --dtag=abcd@244x20x10x1@3"
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D", "BWD_W"])
+def test_groups_write_no_image_beyond_the_last(target, direction):
+    text = f"{STRIDED} --attr-post-ops=clip:-1:2+relu g6mb40_ic6oc12_ih2oh2kh1_iw5ow5kw1"
+    ((problem,)) = read(f"--conv --dir={direction} {text}")
+    result = run_case(
+        problem, target.engine, impl="opencl:direct:groups", checks=("guards", "random")
+    )
+    assert result.executed
+    assert not result.failures
+
+
+def test_kernels_for_cpus_do_not_return_before_barriers():
+    for_gpus = {"groups_mma", "mma", "mma_plain", "mma_wide_plain"}  # and where all items return
+    alike = {"pooling_planes", "transpose_tiled"}
+    for name in _templates().keys() - for_gpus - alike:
+        _, _, body = template(name).partition("$parameters")
+        before, barrier, _ = body.rpartition("barrier(")
+        assert not barrier or "return;" not in before, name
 
 
 def lines(groups=1, columns=64, depth=64, out=(1, 1, 14, 14), taps=(1, 3, 3)):

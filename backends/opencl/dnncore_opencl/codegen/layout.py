@@ -92,6 +92,11 @@ class Parameters:
         """Return the text that stands for an extent, whatever its value."""
         return self._add(self._index, int(value))
 
+    def divisor(self, value: int) -> str:
+        """Return the text that stands for an extent that divides, and is at least 1."""
+        text = self.index(value)
+        return text if text == "1" else f"max({text}, (INDEX)1)"
+
     def real(self, value: float) -> str:
         """Return the text that stands for a number."""
         return self._add(FLOAT, float(value))

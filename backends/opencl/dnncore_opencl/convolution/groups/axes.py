@@ -89,21 +89,22 @@ class Axis:
     def defines(self, parameters: Parameters) -> dict[str, str]:
         """The parameters of tiles.cl."""
         name, index, size = self.letter, parameters.index, parameters.size
+        divisor = parameters.divisor
         chunk = self.taps * self.in_step
         if self.is_backward:
             inverse = pow(self.ratio, -1, self.in_step) if self.in_step > 1 else 0
             terms = [
-                index(self.spacing),
-                index(self.common),
+                divisor(self.spacing),
+                divisor(self.common),
                 str(self.ratio),
-                index(self.in_step),
+                divisor(self.in_step),
                 index(inverse),
                 size(self.padding),
                 str(self.taps),
             ]
             chunk = -chunk // self.ratio
         else:
-            terms = [index(self.out_step), index(self.stride), size(self.padding)]
+            terms = [divisor(self.out_step), index(self.stride), size(self.padding)]
         function = "backward_tile" if self.is_backward else "forward_tile"
         chunks = self.kernel // self.taps
         return {
@@ -112,7 +113,7 @@ class Axis:
             f"RATIO_{name}": str(self.ratio),
             f"IN_STEP_{name}": index(self.in_step),
             f"OUT_STEP_{name}": index(self.out_step),
-            f"CHUNKS_{name}": index(chunks),
+            f"CHUNKS_{name}": divisor(chunks),
             f"CHUNK_{name}(chunk)": f"(chunk) * {index(chunk)}" if chunks > 1 else "0",
             f"IMAGE_{name}": size(self.image),
             f"RESULT_{name}": size(self.result),
@@ -126,13 +127,12 @@ class Axis:
         if (self.result, self.image, self.kernel, self.padding) != (1, 1, 1, 0):
             moved = f"(tap) * {index(self.spacing)}"
             if self.is_backward:
-                place = (
-                    f"backward_place((d) + {size(self.padding)} - {moved}, {index(self.stride)})"
-                )
+                stride = parameters.divisor(self.stride)
+                place = f"backward_place((d) + {size(self.padding)} - {moved}, {stride})"
             else:
                 place = f"((d) * {index(self.stride)} - {size(self.padding)} + {moved})"
         return {
-            "TAPS_D": index(self.kernel),
+            "TAPS_D": parameters.divisor(self.kernel),
             "IMAGE_D": size(self.image),
             "PLACE_D(d, tap)": place,
         }

@@ -150,7 +150,7 @@ class GroupsData(Groups):
             "READS": str(channels.reads),
             "VALUE(x, r)": "((const float *)&(x))[r]" if channels.reads > 1 else "(x)",
             "HELD_DEPTH": str(_held_depth(channels, tiling.taps)),
-            "PIXEL_BLOCKS": parameters.size(tiling.pixel_blocks),
+            "PIXEL_BLOCKS": parameters.divisor(tiling.pixel_blocks),
             **reads(engine, "IMAGE", image.data_type, channels.values, to_image),
             "LOAD_WEIGHT(at)": read(engine, op.weights_role.data_type, 1, to_weights),
             "LOAD_RESULT(at)": read(engine, result.data_type, 1, to_result),

@@ -23,7 +23,6 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void groups_data($parameters)
 {
     __local FLOATS held[HELD / RESULTS];
-    if (pixels.x == 0) return;
     const int item = get_local_id(0), slot = item % SLOTS;
 #if IS_PIXELS_FIRST
     const int block = get_group_id(0) / PIXEL_BLOCKS, pixel_block = get_group_id(0) % PIXEL_BLOCKS;

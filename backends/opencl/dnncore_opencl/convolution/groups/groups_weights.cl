@@ -26,7 +26,6 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void groups_weights($parameters)
 {
     __local float shared[IN_ROUND * OTHERS];
-    if (VECTORS == 0) return;
     const int item = get_local_id(0), slot = item % SLOTS, other = item / SLOTS;
     const int block = get_group_id(0) % SLOT_BLOCKS, rest = get_group_id(0) / SLOT_BLOCKS;
     const int chunk_w = rest % CHUNKS_W, chunk_h = rest / CHUNKS_W % CHUNKS_H;

@@ -3,6 +3,9 @@
 // A tile is TILE_H x TILE_W pixels of the result. Along a dim, its pixels are OUT_STEP apart, and
 // the pixels of the image that they depend on are IN_STEP apart. These steps make dilated kernels
 // dense, and TAP is a constant of the text. TAPS_H x TAPS_W taps are computed at once.
+//
+// Kernels do not return early if there is nothing to do, because PoCL 3.0 then drops conditions
+// after barriers. Sizes that divide are at least 1 instead.
 
 #define UNROLL _Pragma("unroll")
 #define INSIDE(place, size) ((uint)(place) < (uint)(size))
