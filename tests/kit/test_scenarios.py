@@ -168,11 +168,14 @@ def test_overlaps_that_are_accepted(monkeypatch):
 
 @pytest.mark.usefixtures("reference")
 def test_events_that_are_ignored(monkeypatch):
-    """Streams with a lag show it."""
+    """Streams with a lag show it, unless building the next kernels takes longer than the lag.
+
+    So the likely seeds run twice.
+    """
     monkeypatch.setattr(primitive, "checked_events", lambda _: ())
     monkeypatch.setattr(sequence, "checked_events", lambda _: ())
-    likely = (8, 33, 35)  # on a quiet machine; on a busy one others show it
-    assert "wrong on opencl:" in first_failure([pocl()], (*likely, *SEEDS))
+    likely = (8, 33, 35)
+    assert "wrong on opencl:" in first_failure([pocl()], (*likely, *likely, *SEEDS))
 
 
 def test_results_of_host_fallbacks_that_are_lost(monkeypatch):
