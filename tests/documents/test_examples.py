@@ -42,9 +42,28 @@ def test_memory_format_propagation(target):
     assert lines[-2:] == ["result: abcd", "equal to the result in nchw"]
 
 
+def test_integers_recognise_as_many_digits_as_f32(target, tmp_path):
+    options = "--epochs=3", f"--plot={tmp_path / 'picture.png'}"
+    text = "\n".join(example("int8_inference", f"--engine={target.engine_name}", *options))
+    rows = re.findall(r"^ (conv1|pool1|conv2|pool2|ip) .* ([\d.]+) %", text, re.M)
+    assert [name for name, _ in rows] == ["conv1", "pool1", "conv2", "pool2", "ip"]
+    assert all(0 < float(error) < 5 for _, error in rows)
+    exact, integers = map(float, re.search(r"f32 ([\d.]+) %, int8 ([\d.]+) %", text).groups())
+    assert exact > 80
+    assert integers >= exact - 1
+    assert "weights: 85120 bytes in f32, 21280 bytes in s8" in text
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize(
     "name",
-    ["getting_started", "memory_format_propagation", "cnn_training_f32", "train_digits"],
+    [
+        "getting_started",
+        "memory_format_propagation",
+        "cnn_training_f32",
+        "train_digits",
+        "int8_inference",
+    ],
 )
 def test_a_missing_engine_is_reported_in_one_line(name):
     code, out, errors = run(f"examples/{name}.py", "--engine", "tpu")
