@@ -108,6 +108,7 @@ class Definition(Implementation[Any]):
         with np.errstate(all="ignore"):
             read = {n: _read(memory) for n, memory in arguments.items() if n not in written}
             inputs = {name: values for name, values in read.items() if name in own}
+            inputs = quantization.converted(op, inputs)
             values = self._computed(op, attr, inputs, read)
             x = values[result]
             if attr.dropout:
@@ -115,8 +116,8 @@ class Definition(Implementation[Any]):
             x = post_ops.apply(
                 attr.post_ops,
                 x,
-                old=lambda: _read(arguments[result]),
-                operands=[read[name] for name, _ in attr.operands()],
+                old=lambda: _old(arguments[result]),
+                operands=[quantization.in_f32(read[name]) for name, _ in attr.operands()],
             )
             x = quantization.stored(attr, result, x, read)
             if attr.rounding == "stochastic":
@@ -159,6 +160,12 @@ def _read(memory: Memory) -> Array:
     """
     values = memory.desc.unpack(memory.buffer)
     return values.copy() if memory.desc.data_type == "s64" else values.astype(np.float64)
+
+
+def _old(memory: Memory) -> Array:
+    """What the result held before; integers are rounded to float32."""
+    values = _read(memory)
+    return values if data_type(memory.desc.data_type).is_float else quantization.in_f32(values)
 
 
 def _write(values: Array, memory: Memory) -> None:

@@ -18,6 +18,7 @@ from dnncore.backend import (
     InnerProductForward,
     MatMul,
     Operation,
+    PoolingForward,
     Reorder,
     data_type,
 )
@@ -35,8 +36,27 @@ def is_integer_product(op: Operation) -> bool:
 
 def is_stepwise(op: Operation, attr: Attributes) -> bool:
     """Whether each step after the sum is rounded to float32."""
-    quantizes = bool(attr.scales or attr.zero_points)
-    return is_integer_product(op) or (isinstance(op, Reorder) and quantizes)
+    return is_integer_product(op) or (isinstance(op, Reorder) and bool(attr.words))
+
+
+def converted(op: Operation, inputs: Inputs) -> dict[str, Array]:
+    """The inputs with those of s32 rounded to float32, unless the operation is exact."""
+    is_exact = (
+        isinstance(op, Reorder)
+        or is_integer_product(op)
+        or (isinstance(op, PoolingForward) and op.is_max)
+    )
+    types = {} if is_exact else {argument.name: desc.data_type for argument, desc in op.tensors()}
+    return {
+        name: in_f32(values) if types.get(name) == "s32" else values
+        for name, values in inputs.items()
+    }
+
+
+def in_f32(values: Array) -> Array:
+    """The values rounded to float32, as float64."""
+    rounded: Array = values.astype(np.float32).astype(np.float64)
+    return rounded
 
 
 def dequantized(attr: Attributes, name: str, values: Array, given: Inputs) -> Array:
