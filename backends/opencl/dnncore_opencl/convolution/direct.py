@@ -25,6 +25,7 @@ from dnncore_opencl.convolution.views import (
     spatial_phases,
 )
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
@@ -38,6 +39,7 @@ class Direct(Implementation[Convolution]):
     """The base of both directions."""
 
     name = "opencl:direct:simd"
+    attributes = POST_OP_WORDS
     columns_dim: int  # of weights without groups: the channels of the result
     depth_dim: int
 

@@ -145,6 +145,7 @@ BINARY = {
 }
 
 # The algorithms of each kind of post-op: "" where a kind has none.
+POST_OP_WORDS = ("operand_types", "sum_zero_point")  # of attributes
 POST_OPS = {"eltwise": set(ELTWISE), "sum": {""}, "binary": set(BINARY), "prelu": {""}}
 
 # Common powers; drivers' pow takes long.
@@ -229,7 +230,8 @@ def _post_op(post_op: PostOp, operands: Sequence[str], old: str, number: Number)
         case "eltwise":
             return eltwise(post_op.algorithm, post_op.alpha, post_op.beta, number)
         case "sum":
-            return Step(f"x = x + {number(post_op.scale)} * {old};")
+            zero_point = f" - {number(float(post_op.zero_point))}" if post_op.zero_point else ""
+            return Step(f"x = x + {number(post_op.scale)} * ({old}{zero_point});")
         case "binary":
             return binary(post_op.algorithm, operands)
         case "prelu":

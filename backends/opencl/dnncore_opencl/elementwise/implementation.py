@@ -31,7 +31,7 @@ from dnncore_opencl.codegen.vectors import (
     with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import Step, chain, refuse_post_ops
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, Step, chain, refuse_post_ops
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -228,6 +228,7 @@ class Elementwise(Implementation[OpT]):
 
     name = "opencl:pointwise"
     data_types: tuple[str, ...] = COMPUTED
+    attributes = POST_OP_WORDS
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
     pass_type: ClassVar[type[Pass]] = Pass
 

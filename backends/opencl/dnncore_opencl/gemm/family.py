@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
 
-QUANTIZATION = ("scales", "zero_points")
+QUANTIZATION = (*POST_OP_WORDS, "scales", "zero_points")
 """The attributes of families that multiply integers."""
 
 
@@ -37,7 +38,7 @@ class Family(Protocol):
     columns_last: ClassVar[bool] = False
     bytes_along_k: ClassVar[bool] = False
     data_types: ClassVar[tuple[str, ...]] = ("f32",)
-    attributes: ClassVar[tuple[str, ...]] = ()
+    attributes: ClassVar[tuple[str, ...]] = POST_OP_WORDS
     efficiency: ClassVar[Mapping[str, float]]
 
     @classmethod

@@ -15,6 +15,7 @@ from dnncore.backend import Accepted, Attributes, Implementation, InnerProduct, 
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View, chain, operands, place_of
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
 
@@ -29,6 +30,7 @@ class Direct(Implementation[InnerProduct]):
     """
 
     name = "opencl:direct:simd"
+    attributes = POST_OP_WORDS
     image: str
     names: tuple[str, str]
 

@@ -17,6 +17,7 @@ from dnncore.backend import (
 )
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import HALVES
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.windows import (
     CHANNELS,
@@ -39,6 +40,7 @@ class LRN(Implementation[backend.LRN]):
 
     name = "opencl:direct"
     data_types = ("f32", *HALVES)
+    attributes = POST_OP_WORDS
     takes_repeats = True
     kernel: ClassVar[str]
     like: ClassVar[dict[str, str]]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.vectors import COMPUTED
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_common
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
@@ -21,6 +22,7 @@ class Mean(Implementation[core.PoolingForward]):
 
     name = NAME
     data_types = COMPUTED
+    attributes = POST_OP_WORDS
 
     def accept(
         self, op: core.PoolingForward, attr: Attributes, engine: Any, hint: Any

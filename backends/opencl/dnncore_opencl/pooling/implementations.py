@@ -25,6 +25,7 @@ from dnncore_opencl.codegen.vectors import (
     vector,
 )
 from dnncore_opencl.devices.nvidia import is_nvidia, register_limit
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 from dnncore_opencl.pooling import planes as pooling_planes
@@ -51,6 +52,7 @@ class Pooling(Implementation[core.Pooling]):
 
     name = "opencl:gather"
     data_types = COMPUTED
+    attributes = POST_OP_WORDS
     takes_repeats = True
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
 

@@ -31,7 +31,7 @@ from dnncore_opencl.codegen.vectors import (
     with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import chain, refuse_algorithm
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, chain, refuse_algorithm
 from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.reduction.algorithms import ALGORITHMS, reduction_defines
 from dnncore_opencl.runtime.launch import Launch
@@ -60,6 +60,7 @@ class Reduction(Implementation[core.Reduction]):
 
     name = "opencl:staged"
     data_types = COMPUTED
+    attributes = POST_OP_WORDS
     takes_repeats = True
 
     def accept(

@@ -33,7 +33,7 @@ from dnncore_opencl.codegen.vectors import (
     with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import chain
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, chain
 from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
@@ -126,6 +126,7 @@ class Softmax(Implementation[core.Softmax]):
 
     element_work: float = math.inf
     data_types = COMPUTED
+    attributes = POST_OP_WORDS
     takes_repeats = True
 
     def accept(

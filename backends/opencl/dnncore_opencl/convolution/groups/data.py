@@ -31,6 +31,7 @@ from dnncore_opencl.convolution.groups.tiling import (
 )
 from dnncore_opencl.convolution.views import chain, operands, steps
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch, Source, template
@@ -48,6 +49,7 @@ class Groups(Implementation[Convolution]):
 
     name = "opencl:direct:groups"
     data_types: tuple[str, ...] = ("f32", *HALVES)
+    attributes = POST_OP_WORDS
 
     def accept(
         self, op: Convolution, attr: Attributes, engine: Any, hint: object

@@ -38,6 +38,7 @@ from dnncore_opencl.convolution.winograd.weights_format import (
     roles,
 )
 from dnncore_opencl.copies.staging import Staging, plain
+from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch, Source, padded
@@ -211,6 +212,7 @@ class CpuWinograd(Implementation[Convolution]):
     """Forward, or backward by data."""
 
     name = "opencl:winograd:simd"
+    attributes = POST_OP_WORDS
 
     def __init__(self, direction: str) -> None:
         self.direction = direction
