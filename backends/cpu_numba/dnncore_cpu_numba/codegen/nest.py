@@ -115,6 +115,8 @@ def nests(
 ) -> list[Nest]:
     """Cover the logical elements of `dims`; a tensor's dim of size 1 is broadcast to them.
 
+    A dim that divides the one of `dims` has an element for several neighbours.
+
     without: dims of which only the first place is covered.
     """
     ranges = [(0, min(n, 1) if dim in without else n) for dim, n in enumerate(dims)]
@@ -158,7 +160,7 @@ def _pieces(
     def offsets(place: int) -> tuple[int, ...]:
         return tuple(_offset(desc, dim, place, size) for desc in descs)
 
-    steps = _block_steps(dim, descs)
+    steps = _block_steps(dim, size, descs)
     if any(a % b for a, b in itertools.pairwise(steps)):
         # Blocks that do not nest, such as 16 and 24, repeat together after their common multiple.
         period = math.lcm(*steps)
@@ -177,22 +179,31 @@ def _pieces(
         place += count * steps[level]
 
 
-def _block_steps(dim: int, descs: Sequence[MemoryDesc]) -> list[int]:
+def _block_steps(dim: int, size: int, descs: Sequence[MemoryDesc]) -> list[int]:
     """Elements of a dim after which some tensor starts a block, largest first, down to 1."""
     steps = {1}
     for desc in descs:
+        steps.add(_group(desc, dim, size))
         step = 1
-        for blocked, size in reversed(desc.inner_blocks):
+        for blocked, block in reversed(desc.inner_blocks):
             if blocked == dim:
-                step *= size
+                step *= block
                 steps.add(step)
     return sorted(steps, reverse=True)
+
+
+def _group(desc: MemoryDesc, dim: int, size: int) -> int:
+    """How many neighbouring places of a dim share an element of the tensor, if not all do."""
+    own = desc.dims[dim]
+    divides = 1 < own < size and size % own == 0 and desc.padded_dims[dim] == own
+    return size // own if divides else 1
 
 
 def _offset(desc: MemoryDesc, dim: int, place: int, size: int) -> int:
     """The offset of a place along one dim; 0 if the tensor is broadcast along it."""
     if desc.dims[dim] == 1 and size > 1:
         return 0
+    place //= _group(desc, dim, size)
     inside, step = 0, 1
     for blocked, block in reversed(desc.inner_blocks):
         if blocked == dim:

@@ -78,6 +78,7 @@ def _bitcast(source, target, element):
 
 
 load_f32 = _loader(types.float32, F32)
+load_f64 = _loader(types.float64, _F64)
 load_i64 = _loader(types.int64, I64)
 load_i32 = _loader(types.int64, I32)
 load_s8 = _loader(types.int64, I8)
@@ -112,6 +113,7 @@ def _storer_from_f32(data_type):
 
 
 store_f32 = _storer(types.float32, F32)
+store_f64 = _storer(types.float64, _F64)
 STORES_FROM_F32 = {kind: store_f32 if kind == "f32" else _storer_from_f32(kind) for kind in STORED}
 """The functions (address, index, value) that store a float32 as an element of a data type."""
 

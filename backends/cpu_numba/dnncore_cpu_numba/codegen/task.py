@@ -38,6 +38,9 @@ device = numba.njit(error_model="numpy", fastmath=FASTMATH, **_INLINED)
 exact = numba.njit(error_model="numpy", fastmath={"contract", "nsz"}, **_INLINED)
 """Like `device`, but keeps the order of operations; only products and sums may be fused."""
 
+stepwise = numba.njit(error_model="numpy", fastmath={"nsz"}, **_INLINED)
+"""Like `exact`, but rounds each product."""
+
 
 TASK = Record("task", ("params", "address"), ("begin end", "index"))
 """The arguments of every task."""

@@ -2,8 +2,8 @@
 
 Kernels compute with float32. They read elements of any type with `load_as_f32` and write them with
 `store_from_f32`; `as_f32` and `from_f32` do the same with values that are in registers. Values are
-vectors or scalars. A bf16, an f16 or an f8 is an integer of its bits until it is converted. An s4 or
-a u4 is in a byte of its own.
+vectors or scalars. A bf16, an f16 or an f8 is an integer of its bits until it is converted. An s4
+or a u4 is in a byte of its own.
 
 A value goes through float32, or through float64 where that alone holds both types' values, and is
 rounded once, half to even. To an integer type it saturates, and NaN becomes 0. NaN stays NaN, and
@@ -30,6 +30,7 @@ LIMITS = {
     "s8": (-128.0, 127.0), "u8": (0.0, 255.0), "s32": (-(2.0**31), 2.0**31 - 1),
     "s4": (-8.0, 7.0), "u4": (0.0, 15.0),
 }  # fmt: skip
+MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}  # bits behind the point
 BELOW_2_31 = 2.0**31 - 128  # the largest float32 below it
 STORED = {
     "f32": F32, "f64": F64, "f16": I16, "bf16": I16, "f8_e4m3": I8, "f8_e5m2": I8,

@@ -214,6 +214,12 @@ def sqrt(builder, x):
 
 
 @exact
+def scaled_square(x, alpha):
+    """alpha * x * x, a product in float64, so that nothing overflows on the way."""
+    return _F(_D(alpha) * (_D(x) * _D(x)))
+
+
+@exact
 def _absolute(x):
     return bits_to_f32(np.int32(f32_to_bits(x) & 0x7FFFFFFF))
 

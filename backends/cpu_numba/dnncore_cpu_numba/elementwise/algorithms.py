@@ -2,31 +2,37 @@
 
 A stage is a native function of `STAGE_CALL`: y = f(x, operand, condition), where y may be one of
 the others. Stages of half types convert each element on the way. In the tables below a function
-takes one element of each. They say what NaN does: a comparison with it is false.
+takes one element of each. They say what NaN does: a comparison with it is false. m: the module with
+elementary functions, `vecmath` or, for float64, `precise_math`.
 """
 
 # ruff: noqa: ARG001, ARG005 - stages of a kind have the same parameters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dnncore_cpu_numba.codegen import vecmath
+from dnncore_cpu_numba.codegen import precise_math, vecmath
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream
 from dnncore_cpu_numba.codegen.pointers import (
     LOADS_AS_F32,
     STORES_FROM_F32,
-    load_f32,
+    bits_to_f32,
+    bits_to_f64,
+    f32_to_bits,
+    load_f64,
     load_high_bf16,
+    load_i32,
     load_low_bf16,
     stack,
+    store_f64,
     store_pair_bf16,
 )
-from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function
+from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, stepwise
 from dnncore_cpu_numba.codegen.type_conversion import HALVES, STORED
 from dnncore_cpu_numba.codegen.vector_ir import bytes_of
 
@@ -34,13 +40,16 @@ STAGE = Record(
     "stage",
     ("function", "address", "a `STAGE_CALL`"),
     ("alpha beta", "float32"),
+    ("wide_alpha wide_beta", "bits", "of the same as float64"),
     ("operand condition", "index", "of tensors; -1 for none"),
     ("streamed", "address", "the function's twin that streams its results"),
+    ("factor", "index", "of the tensor that scales the operand; -1 for none"),
+    ("multiply", "address", "the `STAGE_CALL` that does so"),
 )
 STAGE_CALL = Record(
     "stage function",
     ("stage", Pointer(STAGE)),
-    ("x operand condition y", "address", "of contiguous float32"),
+    ("x operand condition y", "address", "of contiguous float32, or what its type is"),
     ("length", "elements"),
 )
 _CHUNK = 64  # elements that a stage computes before it streams them: 1.25 times as quick as 256,
@@ -49,6 +58,7 @@ _AHEAD = 2048  # elements from what is computed to what is prefetched
 _CHUNK_BUFFER = _HEAVY_CHUNK // 2  # int64
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _INFINITY = np.float32("inf")
+_WORDS = 2.0**32
 
 _HEAVY = {
     "elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "soft_relu", "swish",
@@ -57,22 +67,20 @@ _HEAVY = {
 """The algorithms of transcendental functions, as those of their slopes."""
 
 
-@exact
+WIDE = "f64"
+"""The type of `TYPED` of stages that compute in float64."""
+STEPS_OF_F64 = "f64 by f32"
+"""That of stages of float64 that round each element to float32 and compute with it."""
+
+
+@stepwise
+def _line(x, alpha, beta):
+    return alpha * x + beta
+
+
+@stepwise
 def _unit(x, alpha, beta):
     return vecmath.clipped(alpha * x + beta, _ZERO, _ONE)
-
-
-@exact
-def _root(x):
-    """x**0.5 as IEEE 754 has it, which differs from the square root at -0 and -infinity."""
-    return abs(vecmath.sqrt(_INFINITY if x == -_INFINITY else x))
-
-
-@exact
-def _softplus(x, alpha):
-    """log(1 + e**(alpha * x)) / alpha; alpha * x may be infinite."""
-    z = alpha * x
-    return (x if z > _ZERO else _ZERO) + vecmath.softplus(-z if z > _ZERO else z) / alpha
 
 
 @exact
@@ -90,11 +98,32 @@ def _hardsigmoid_slope(x, alpha, beta):
 
 @exact
 def _inside(x, low, high):
-    return _ONE if (low < x) & (x < high) else _ZERO
+    return _ONE if (np.float32(low) < x) & (x < np.float32(high)) else _ZERO
 
 
-def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    inlined: Callable[..., Any] = exact(getattr(function, "py_func", function))
+@stepwise
+def _scaled_sum(x, y, alpha, beta):
+    return beta * x + alpha * y
+
+
+def _root_of(m: Any) -> Callable[..., Any]:
+    """x**0.5 as IEEE 754 has it, which differs from the square root at -0 and -infinity."""
+
+    def root(x):
+        return abs(m.sqrt(_INFINITY if x == -_INFINITY else x))
+
+    inlined: Callable[..., Any] = exact(root)
+    return inlined
+
+
+def _softplus_of(m: Any) -> Callable[..., Any]:
+    """log(1 + e**(alpha * x)) / alpha; alpha * x may be infinite."""
+
+    def softplus(x, alpha):
+        z = alpha * x
+        return (x if z > _ZERO else _ZERO) + m.softplus(-z if z > _ZERO else z) / alpha
+
+    inlined: Callable[..., Any] = exact(softplus)
     return inlined
 
 
@@ -103,13 +132,32 @@ STREAMED: dict[Task, Task] = {}
 """The twin of each stage that writes whole cache lines past the caches: a multiple of 64 bytes, to
 a multiple of 64 bytes, where no input is."""
 TYPED: dict[tuple[Task, str], Task] = {}
-"""Stages whose tensors are all of a half type, by the stage of f32 and the type. They have twins,
-too, and read no condition."""
+"""Stages whose tensors are all of another type, by the stage of f32 and the type. They have twins,
+too. Those of half types read no condition."""
+
+
+@device
+def _parameters(stage):
+    return stage.alpha, stage.beta
+
+
+@device
+def _wide_parameters(stage):
+    return bits_to_f64(stage.wide_alpha), bits_to_f64(stage.wide_beta)
+
+
+def _access(data_type: str) -> tuple[Any, Any]:
+    """The functions that load and store an element of a type of stages."""
+    if data_type == WIDE:
+        return load_f64, store_f64
+    name = "f64" if data_type == STEPS_OF_F64 else data_type
+    return LOADS_AS_F32[name], STORES_FROM_F32[name]
 
 
 def _run(element_of: Callable[[Any], Element], data_type: str) -> Callable[..., None]:
     """The loop y[i] = element(first + i, ...) for `count` elements of a type."""
-    each, put = exact(element_of(LOADS_AS_F32[data_type])), STORES_FROM_F32[data_type]
+    load, put = _access(data_type)
+    each = exact(element_of(load))
 
     def run(x, operand, condition, y, first, count, alpha, beta):
         for i in range(count):
@@ -146,14 +194,17 @@ def _stage(
     element_of: makes the element function, given a function that loads. zipped: it reads the
     operand.
     """
-    size = bytes_of(STORED[data_type])
+    of_f64 = data_type in (WIDE, STEPS_OF_F64)
+    size = 8 if of_f64 else bytes_of(STORED[data_type])
+    parameters = _wide_parameters if data_type == WIDE else _parameters
     run = _run_of_pairs(element_of) if data_type == "bf16" else _run(element_of, data_type)
     kind, _, algorithm = name.partition("_")
     heavy = kind in ("eltwise", "slope") and algorithm in _HEAVY
     longest = _HEAVY_CHUNK if heavy or data_type != "f32" else _CHUNK
+    longest = _CHUNK if of_f64 else longest
 
     def stage(stage, x, operand, condition, y, length):
-        alpha, beta = stage.alpha, stage.beta
+        alpha, beta = parameters(stage)
         if x == y:  # LLVM has to know, or it makes a scalar loop
             run(y, operand, condition, y, 0, length, alpha, beta)
         elif zipped and operand == y:
@@ -162,7 +213,7 @@ def _stage(
             run(x, operand, condition, y, 0, length, alpha, beta)
 
     def streamed(stage, x, operand, condition, y, length):
-        alpha, beta = stage.alpha, stage.beta
+        alpha, beta = parameters(stage)
         chunk = stack(_CHUNK_BUFFER)
         for start in range(0, length, longest):
             count = min(longest, length - start)
@@ -172,160 +223,239 @@ def _stage(
             run(x, operand, condition, chunk, start, count, alpha, beta)
             stream(chunk, y + size * start, count * size // 4)
 
-    suffix = "" if data_type == "f32" else f"_{data_type}"
+    suffix = "" if data_type == "f32" else f"_{data_type.replace(' ', '_')}"
     stage.__name__, streamed.__name__ = f"{name}{suffix}", f"{name}{suffix}_streamed"
     made = native_function(STAGE_CALL)(stage)
     STREAMED[made] = native_function(STAGE_CALL)(streamed)
     return made
 
 
-def _stages(name: str, element_of: Callable[[Any], Element], *, zipped: bool) -> Task:
-    """The stage of f32; those of half types are in `TYPED`."""
+def _stages(
+    name: str, element_of: Callable[[Any], Element], wide: Callable[[Any], Element] | None = None,
+    *, zipped: bool,
+) -> Task:  # fmt: skip
+    """The stage of f32; those of other types are in `TYPED`.
+
+    wide: makes the element function of float64; the same by default.
+    """
     made = _stage(name, element_of, zipped=zipped)
-    for kind in HALVES:
+    for kind in (*HALVES, STEPS_OF_F64):
         TYPED[made, kind] = _stage(name, element_of, zipped=zipped, data_type=kind)
+    TYPED[made, WIDE] = _stage(name, wide or element_of, zipped=zipped, data_type=WIDE)
     return made
 
 
-def _map(name: str, function: Callable[..., Any]) -> Task:
-    """The stage y = function(x, alpha, beta)."""
-    f = _inlined(function)
+def _map(name: str, *functions: Callable[..., Any]) -> Task:
+    """The stage y = function(x, alpha, beta). functions: of float32 and of float64."""
 
-    def element_of(load: Any) -> Element:
-        return lambda i, x, operand, condition, alpha, beta: f(load(x, i), alpha, beta)
+    def elements(f: Any) -> Callable[[Any], Element]:
+        return lambda load: lambda i, x, operand, condition, alpha, beta: f(load(x, i), alpha, beta)
 
-    return _stages(name, element_of, zipped=False)
-
-
-def _gradient(name: str, function: Callable[..., Any]) -> Task:
-    """The stage y = function(x, alpha, beta) * operand."""
-    f = _inlined(function)
-
-    def element_of(load: Any) -> Element:
-        def element(i, x, operand, condition, alpha, beta):
-            return f(load(x, i), alpha, beta) * load(operand, i)
-
-        return element
-
-    return _stages(name, element_of, zipped=True)
+    return _stages(name, *map(elements, _inlined(functions)), zipped=False)
 
 
-def _zip(name: str, function: Callable[..., Any]) -> Task:
-    """The stage y = function(x, operand, alpha, beta)."""
-    f = _inlined(function)
+def _gradient(name: str, *functions: Callable[..., Any]) -> Task:
+    """The stage y = function(x, alpha, beta) * operand. functions: of float32 and of float64."""
 
-    def element_of(load: Any) -> Element:
-        def element(i, x, operand, condition, alpha, beta):
-            return f(load(x, i), load(operand, i), alpha, beta)
+    def elements(f: Any) -> Callable[[Any], Element]:
+        return lambda load: (
+            lambda i, x, operand, condition, alpha, beta: (
+                f(load(x, i), alpha, beta) * load(operand, i)
+            )
+        )
 
-        return element
-
-    return _stages(name, element_of, zipped=True)
+    return _stages(name, *map(elements, _inlined(functions)), zipped=True)
 
 
-def _selected(i, x, operand, condition, alpha, beta):
-    yes, no = load_f32(x, i), load_f32(operand, i)  # both in any case, so that it is vector code
-    return yes if load_f32(condition, i) != _ZERO else no
+def _zip(name: str, *functions: Callable[..., Any]) -> Task:
+    """The stage y = function(x, operand, alpha, beta). functions: of float32 and of float64."""
+
+    def elements(f: Any) -> Callable[[Any], Element]:
+        return lambda load: (
+            lambda i, x, operand, condition, alpha, beta: f(
+                load(x, i), load(operand, i), alpha, beta
+            )
+        )
+
+    return _stages(name, *map(elements, _inlined(functions)), zipped=True)
+
+
+def _inlined(functions: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    """The functions, compiled by `exact` if they are of Python."""
+    return [f if hasattr(f, "py_func") else exact(f) for f in functions]
 
 
 def _tasks(
-    make: Callable[..., Task], kind: str, functions: Mapping[str, Callable[..., Any]]
+    make: Callable[..., Task], kind: str, table: Callable[[Any], Mapping[str, Any]]
 ) -> dict[str, Task]:
-    return {name: make(f"{kind}_{name}", function) for name, function in functions.items()}
+    """The stages of a table of functions. table: makes it, given `m`."""
+    single, double = table(vecmath), table(precise_math)
+    return {name: make(f"{kind}_{name}", f, double[name]) for name, f in single.items()}
 
 
-ELTWISE = _tasks(_map, "eltwise", {
-    "abs": lambda x, alpha, beta: abs(x),
-    "clip": vecmath.clipped,
-    "clip_v2": vecmath.clipped,
-    "elu": lambda x, alpha, beta: x if x > _ZERO else alpha * vecmath.expm1(x),
-    "exp": lambda x, alpha, beta: vecmath.exp(x),
-    "gelu_erf": lambda x, alpha, beta: vecmath.gelu_erf(x),
-    "gelu_tanh": lambda x, alpha, beta: vecmath.gelu_tanh(x),
-    "hardsigmoid": _unit,
-    "hardswish": lambda x, alpha, beta: x * _unit(x, alpha, beta),
-    "linear": lambda x, alpha, beta: alpha * x + beta,
-    "log": lambda x, alpha, beta: vecmath.log(x),
-    "logistic": lambda x, alpha, beta: vecmath.logistic(x),
-    "mish": lambda x, alpha, beta: vecmath.mish(x),
-    "pow": vecmath.power,
-    "relu": lambda x, alpha, beta: x if x > _ZERO else alpha * x,
-    "relu_0": lambda x, alpha, beta: _ZERO if x <= _ZERO else x,  # alpha * -inf would be NaN
-    "round": lambda x, alpha, beta: np.rint(x),
-    "soft_relu": lambda x, alpha, beta: _softplus(x, alpha),
-    "sqrt": lambda x, alpha, beta: vecmath.sqrt(x),
-    "square": lambda x, alpha, beta: x * x,
-    "swish": lambda x, alpha, beta: vecmath.swish(x, alpha),
-    "tanh": lambda x, alpha, beta: vecmath.tanh(x),
-})  # fmt: skip
+def _eltwise(m: Any) -> dict[str, Callable[..., Any]]:
+    softplus = _softplus_of(m)
+    return {
+        "abs": lambda x, alpha, beta: abs(x),
+        "clip": m.clipped,
+        "clip_v2": m.clipped,
+        "elu": lambda x, alpha, beta: x if x > _ZERO else alpha * m.expm1(x),
+        "exp": lambda x, alpha, beta: m.exp(x),
+        "gelu_erf": lambda x, alpha, beta: m.gelu_erf(x),
+        "gelu_tanh": lambda x, alpha, beta: m.gelu_tanh(x),
+        "hardsigmoid": _unit,
+        "hardswish": lambda x, alpha, beta: x * _unit(x, alpha, beta),
+        "linear": _line,
+        "log": lambda x, alpha, beta: m.log(x),
+        "logistic": lambda x, alpha, beta: m.logistic(x),
+        "mish": lambda x, alpha, beta: m.mish(x),
+        "pow": m.power,
+        "relu": lambda x, alpha, beta: x if x > _ZERO else alpha * x,
+        "relu_0": lambda x, alpha, beta: _ZERO if x <= _ZERO else x,  # alpha * -inf would be NaN
+        "round": lambda x, alpha, beta: np.rint(x),
+        "soft_relu": lambda x, alpha, beta: softplus(x, alpha),
+        "sqrt": lambda x, alpha, beta: m.sqrt(x),
+        "square": lambda x, alpha, beta: x * x,
+        "swish": lambda x, alpha, beta: m.swish(x, alpha),
+        "tanh": lambda x, alpha, beta: m.tanh(x),
+    }
 
-SLOPES = _tasks(_gradient, "slope", {
-    "abs": lambda x, alpha, beta: _ONE if x > _ZERO else (-_ONE if x < _ZERO else x),
-    "clip": lambda x, alpha, beta: _ONE if (alpha < x) & (x <= beta) else _ZERO,
-    "clip_v2": _inside,
-    "elu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha * vecmath.exp(x),
-    "exp": lambda x, alpha, beta: vecmath.exp(x),
-    "gelu_erf": lambda x, alpha, beta: vecmath.gelu_erf_slope(x),
-    "gelu_tanh": lambda x, alpha, beta: vecmath.gelu_tanh_slope(x),
-    "hardsigmoid": _hardsigmoid_slope,
-    "hardswish": _hardswish_slope,
-    "linear": lambda x, alpha, beta: alpha,
-    "log": lambda x, alpha, beta: _ONE / x,
-    "logistic": lambda x, alpha, beta: vecmath.logistic_slope(x),
-    "mish": lambda x, alpha, beta: vecmath.mish_slope(x),
-    "pow": lambda x, alpha, beta: (
-        vecmath.power(x, alpha * beta, beta - _ONE) if beta != _ZERO else _ZERO
-    ),
-    "relu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha,
-    "soft_relu": lambda x, alpha, beta: vecmath.logistic(alpha * x),
-    "sqrt": lambda x, alpha, beta: _HALF / vecmath.sqrt(x),
-    "square": lambda x, alpha, beta: _TWO * x,
-    "swish": lambda x, alpha, beta: vecmath.swish_slope(x, alpha),
-    "tanh": lambda x, alpha, beta: vecmath.tanh_slope(x),
-})  # fmt: skip
 
-_POWERS = {  # alpha * x**beta, a product in float64, so that nothing overflows on the way
-    -1.0: lambda x, alpha, beta: alpha / x,
-    -0.5: lambda x, alpha, beta: alpha / _root(x),
-    0.0: lambda x, alpha, beta: alpha,
-    0.5: lambda x, alpha, beta: alpha * _root(x),
-    1.0: lambda x, alpha, beta: alpha * x,
-    2.0: lambda x, alpha, beta: np.float32(np.float64(alpha) * (np.float64(x) * np.float64(x))),
+def _slopes(m: Any) -> dict[str, Callable[..., Any]]:
+    return {
+        "abs": lambda x, alpha, beta: _ONE if x > _ZERO else (-_ONE if x < _ZERO else x),
+        "clip": lambda x, alpha, beta: (
+            _ONE if (np.float32(alpha) < x) & (x <= np.float32(beta)) else _ZERO
+        ),
+        "clip_v2": _inside,
+        "elu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha * m.exp(x),
+        "exp": lambda x, alpha, beta: m.exp(x),
+        "gelu_erf": lambda x, alpha, beta: m.gelu_erf_slope(x),
+        "gelu_tanh": lambda x, alpha, beta: m.gelu_tanh_slope(x),
+        "hardsigmoid": _hardsigmoid_slope,
+        "hardswish": _hardswish_slope,
+        "linear": lambda x, alpha, beta: alpha,
+        "log": lambda x, alpha, beta: _ONE / x,
+        "logistic": lambda x, alpha, beta: m.logistic_slope(x),
+        "mish": lambda x, alpha, beta: m.mish_slope(x),
+        "pow": lambda x, alpha, beta: (
+            m.power(x, alpha * beta, beta - _ONE) if beta != _ZERO else _ZERO
+        ),
+        "relu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha,
+        "soft_relu": lambda x, alpha, beta: m.logistic(alpha * x),
+        "sqrt": lambda x, alpha, beta: _HALF / m.sqrt(x),
+        "square": lambda x, alpha, beta: _TWO * x,
+        "swish": lambda x, alpha, beta: m.swish_slope(x, alpha),
+        "tanh": lambda x, alpha, beta: m.tanh_slope(x),
+    }
+
+
+def _powers(m: Any) -> dict[float, Callable[..., Any]]:
+    """alpha * x**beta by beta."""
+    root = _root_of(m)
+    return {
+        -1.0: lambda x, alpha, beta: alpha / x,
+        -0.5: lambda x, alpha, beta: alpha / root(x),
+        0.0: lambda x, alpha, beta: alpha,
+        0.5: lambda x, alpha, beta: alpha * root(x),
+        1.0: lambda x, alpha, beta: alpha * x,
+        2.0: lambda x, alpha, beta: m.scaled_square(x, alpha),
+    }
+
+
+def _slopes_of_dst(m: Any) -> dict[str, Callable[..., Any]]:
+    return {
+        "clip_v2": _inside,
+        "elu": lambda y, alpha, beta: _ONE if y > _ZERO else y + alpha,
+        "exp": lambda y, alpha, beta: y,
+        "logistic": lambda y, alpha, beta: y * (_ONE - y),
+        "relu": lambda y, alpha, beta: _ONE if y > _ZERO else alpha,
+        "sqrt": lambda y, alpha, beta: _HALF / y,
+        "tanh": lambda y, alpha, beta: (_ONE - y) * (_ONE + y),
+    }
+
+
+def _binary(m: Any) -> dict[str, Callable[..., Any]]:
+    return {
+        "add": lambda x, y, alpha, beta: x + y,
+        "sub": lambda x, y, alpha, beta: x - y,
+        "mul": lambda x, y, alpha, beta: x * y,
+        "div": lambda x, y, alpha, beta: x / y,
+        "max": lambda x, y, alpha, beta: y if (y > x) | (y != y) else x,
+        "min": lambda x, y, alpha, beta: y if (y < x) | (y != y) else x,
+        "ge": lambda x, y, alpha, beta: _ONE if x >= y else _ZERO,
+        "gt": lambda x, y, alpha, beta: _ONE if x > y else _ZERO,
+        "le": lambda x, y, alpha, beta: _ONE if x <= y else _ZERO,
+        "lt": lambda x, y, alpha, beta: _ONE if x < y else _ZERO,
+        "eq": lambda x, y, alpha, beta: _ONE if x == y else _ZERO,
+        "ne": lambda x, y, alpha, beta: _ONE if x != y else _ZERO,
+    }
+
+
+def _selection_of(load: Any) -> Element:
+    def element(i, x, operand, condition, alpha, beta):
+        yes, no = load(x, i), load(operand, i)  # both in any case, so that it is vector code
+        return yes if load(condition, i) != _ZERO else no
+
+    return element
+
+
+def _rounding_of(load: Any) -> Element:
+    """Add random bits to those of a float32, and cut off as many: 2**alpha - 1 is their mask."""
+
+    def element(i, x, operand, condition, alpha, beta):
+        value = np.float32(load(x, i))
+        bits, cut = f32_to_bits(value), np.int32((1 << np.int64(alpha)) - 1)
+        noise = np.int32(load_i32(operand, i)) & cut
+        moved = bits_to_f32(np.int32(np.int32(bits + noise) & ~cut))
+        return moved if abs(value) < _INFINITY else value
+
+    return element
+
+
+def _keeping_of(load: Any) -> Element:
+    """1 for each random number, in place of x, that is at least operand * 2**32, else 0."""
+
+    def element(i, x, operand, condition, alpha, beta):
+        number = load_i32(x, i) & 0xFFFFFFFF
+        return _ONE if number >= np.int64(np.float64(load(operand, i)) * _WORDS) else _ZERO
+
+    return element
+
+
+def _dropping_of(load: Any) -> Element:
+    """x / (1 - condition), a product with a reciprocal of float32; 0 where the operand is 0."""
+
+    def element(i, x, operand, condition, alpha, beta):
+        factor = _ONE / (_ONE - np.float32(load(condition, i)))
+        value = load(x, i) * factor
+        return value if load(operand, i) != _ZERO else _ZERO
+
+    return element
+
+
+ELTWISE = _tasks(_map, "eltwise", _eltwise)
+SLOPES = _tasks(_gradient, "slope", _slopes)
+SLOPES_OF_DST = _tasks(_gradient, "slope_of_dst", _slopes_of_dst)
+BINARY = _tasks(_zip, "binary", _binary)
+
+_POWERS, _WIDE_POWERS = _powers(vecmath), _powers(precise_math)
+POWERS = {
+    beta: _map(f"power_{i}", _POWERS[beta], _WIDE_POWERS[beta]) for i, beta in enumerate(_POWERS)
 }
-POWERS = {beta: _map(f"power_{i}", f) for i, (beta, f) in enumerate(_POWERS.items())}
 POWER_GRADIENTS = {
-    beta: _gradient(f"power_gradient_{i}", f) for i, (beta, f) in enumerate(_POWERS.items())
+    beta: _gradient(f"power_gradient_{i}", _POWERS[beta], _WIDE_POWERS[beta])
+    for i, beta in enumerate(_POWERS)
 }
 """The stages of pow for the usual beta: far quicker than the general one."""
 
-SLOPES_OF_DST = _tasks(_gradient, "slope_of_dst", {
-    "clip_v2": _inside,
-    "elu": lambda y, alpha, beta: _ONE if y > _ZERO else y + alpha,
-    "exp": lambda y, alpha, beta: y,
-    "logistic": lambda y, alpha, beta: y * (_ONE - y),
-    "relu": lambda y, alpha, beta: _ONE if y > _ZERO else alpha,
-    "sqrt": lambda y, alpha, beta: _HALF / y,
-    "tanh": lambda y, alpha, beta: (_ONE - y) * (_ONE + y),
-})  # fmt: skip
-
-BINARY = _tasks(_zip, "binary", {
-    "add": lambda x, y, alpha, beta: x + y,
-    "sub": lambda x, y, alpha, beta: x - y,
-    "mul": lambda x, y, alpha, beta: x * y,
-    "div": lambda x, y, alpha, beta: x / y,
-    "max": lambda x, y, alpha, beta: y if (y > x) | (y != y) else x,
-    "min": lambda x, y, alpha, beta: y if (y < x) | (y != y) else x,
-    "ge": lambda x, y, alpha, beta: _ONE if x >= y else _ZERO,
-    "gt": lambda x, y, alpha, beta: _ONE if x > y else _ZERO,
-    "le": lambda x, y, alpha, beta: _ONE if x <= y else _ZERO,
-    "lt": lambda x, y, alpha, beta: _ONE if x < y else _ZERO,
-    "eq": lambda x, y, alpha, beta: _ONE if x == y else _ZERO,
-    "ne": lambda x, y, alpha, beta: _ONE if x != y else _ZERO,
-})  # fmt: skip
-
-ADD_SCALED = _zip("add_scaled", lambda x, y, alpha, beta: beta * x + alpha * y)
+ADD_SCALED = _zip("add_scaled", _scaled_sum)
 PRELU = _zip("prelu", lambda x, y, alpha, beta: x if x > _ZERO else y * x)
-SELECT = _stage("select", lambda _load: _selected, zipped=True)
+DESCALE = _zip("descale", lambda x, y, alpha, beta: x * (_ONE / y))
+ROUND_AT_RANDOM = _stages("round_at_random", _rounding_of, zipped=True)
+DROP = _stages("drop", _dropping_of, zipped=True)
+KEEP = _stages("keep", _keeping_of, zipped=True)
+SELECT = _stages("select", _selection_of, zipped=True)
 
 COSTS = {
     table[name]: 3.0 if name == "pow" else 0.5 for table in (ELTWISE, SLOPES) for name in _HEAVY

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dnncore.backend import MemoryDesc
+from dnncore.backend import MemoryDesc, data_type
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nest import (
     MAX_LOOPS,
@@ -24,15 +24,18 @@ from dnncore_cpu_numba.codegen.pointers import stack, store_i8
 from dnncore_cpu_numba.codegen.task import Task, task
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.algorithms import STAGE
+from dnncore_cpu_numba.elementwise.noise import Noise, Seed, random_numbers
 from dnncore_cpu_numba.elementwise.post_ops import (
     CHAIN_CALL,
     ROOM,
     TENSOR,
-    TILE_LENGTH,
+    TILE_BYTES,
     Stage,
     apply_stages,
     apply_typed,
+    apply_wide_stages,
     copy_tile,
+    copy_wide_tile,
     forget,
 )
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
@@ -51,20 +54,21 @@ COMMON = (
     ("count", "count", "stages"),
     ("copy store streamed", "address", "see `CHAIN_CALL`"),
 )
-_KIND = (("size", "bytes"), ("load", "address"))
+_KIND = (("size", "bytes"), ("load random", "address"))
 VIEW = Record("tensor of a nest", ("column row", "elements"), *_KIND)
 MOVING = Record("tensor of a loop", ("address", "address"), ("column", "elements"), *_KIND)
 
 
 def chain_steps(
-    dims: Sequence[int], tensors: Sequence[Tensor], stages: Sequence[Stage]
+    dims: Sequence[int], tensors: Sequence[Tensor], stages: Sequence[Stage], held: str = "f32"
 ) -> list[Step]:
     """The steps of dst = chain(src).
 
-    tensors: dst, src, then the stages' operands, each of any type. Stages compute with f32, and
-    their result is rounded once. A dim of size 1 is broadcast to `dims`.
+    tensors: dst, src, then the stages' operands, each of any type. A dim of size 1 is broadcast to
+    `dims`; one that divides those has an element for several neighbours. held: f32 or f64, in
+    which stages compute. Their result is rounded once.
     """
-    chain = _Chain(tensors, stages)
+    chain = _Chain(tensors, stages, held)
     steps: list[Step] = []
     for nest in nests(_covered(dims, chain.descs), chain.descs):
         ordered = nest.ordered()
@@ -75,29 +79,30 @@ def chain_steps(
 class _Chain:
     """Makes the steps of a chain on nests of its tensors."""
 
-    def __init__(self, tensors: Sequence[Tensor], stages: Sequence[Stage]):
+    def __init__(self, tensors: Sequence[Tensor], stages: Sequence[Stage], held: str):
         self.tensors = tensors
         self.descs = [tensor.desc for tensor in tensors]
         self.itemsizes = [desc.itemsize for desc in self.descs]
         streamed = is_streamed(tensors[0])
-        self.kinds = [
-            {"size": desc.itemsize, "load": conversion(desc.data_type, "f32", fetches=streamed)}
-            for desc in self.descs
-        ]
+        self.kinds = [_kind(tensor, held, fetches=streamed) for tensor in tensors]
         kind = self.descs[0].data_type
-        store = conversion("f32", kind)
-        past = conversion("f32", kind, streamed=True) or 1 if streamed else 0
-        self.stages, self.streamed = stages, streamed
-        rows = [stage.row() for stage in stages[:-1]]
-        rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
+        store = conversion(held, kind)
+        past = conversion(held, kind, streamed=True) or 1 if streamed else 0
+        self.stages, self.streamed, self.held = stages, streamed, held
+        self.longest = TILE_BYTES // data_type(held).itemsize
+        rows = [stage.row(data_type=held) for stage in stages[:-1]]
+        rows += [stage.row(streamed=streamed, data_type=held) for stage in stages[-1:]]
+        apply, copy = apply_stages, copy_tile
+        if held == "f64":
+            apply, copy = apply_wide_stages, copy_wide_tile
         self.common: dict[str, Any] = {
-            "apply": apply_stages.address, "chain": Table(STAGE.table(rows)), "count": len(rows),
-            "copy": copy_tile.address, "store": store, "streamed": past,
+            "apply": apply.address, "chain": Table(STAGE.table(rows)), "count": len(rows),
+            "copy": copy.address, "store": store, "streamed": past,
         }  # fmt: skip
 
     def in_tiles(self, nest: Nest) -> Iterator[Step]:
         """The steps for a nest of several loops."""
-        for part in nest.tiles(TILE_LENGTH):
+        for part in nest.tiles(self.longest):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
             views = zip(columns.strides, rows.strides, self.kinds, strict=True)
@@ -115,14 +120,14 @@ class _Chain:
         loop = nest.loops[0] if nest.loops else Loop(1, (1,) * len(self.tensors))
         kinds = {desc.data_type for desc in self.descs}
         simple = len(self.stages) <= 1 and {*loop.strides} == {1}
-        plain = simple and kinds == {"f32"}
+        plain = simple and kinds == {self.held}
         common = self.common
         if simple and len(kinds) == 1 and any(stage.computes(*kinds) for stage in self.stages):
             common = self._in_one_pass(*kinds)
             plain = True
         tensors = zip(self._starts(nest), loop.strides, self.kinds, strict=True)
         values = common | {
-            "extent": loop.extent, "longest": loop.extent if plain else TILE_LENGTH,
+            "extent": loop.extent, "longest": loop.extent if plain else self.longest,
             "tensor_count": len(self.tensors),
             "tensors": [
                 {"address": start, "column": stride} | kind for start, stride, kind in tensors
@@ -141,11 +146,22 @@ class _Chain:
         return [moved(tensor.address, size * offset) for tensor, size, offset in parts]
 
 
+def _kind(tensor: Tensor, held: str, *, fetches: bool) -> dict[str, int]:
+    """How a chain reads a tensor."""
+    if isinstance(tensor, Noise):
+        return {"size": 1, "load": 0, "random": random_numbers.address}
+    desc = tensor.desc
+    if isinstance(tensor, Seed):
+        return {"size": desc.itemsize, "load": 0, "random": 0}
+    load = conversion(desc.data_type, held, fetches=fetches)
+    return {"size": desc.itemsize, "load": load, "random": 0}
+
+
 def zero_padding(tensor: Tensor) -> list[Step]:
     """The steps that zero what pads a tensor's dims to whole blocks."""
     steps = []
     for nest in padding(tensor.desc):
-        for part in nest.ordered().tiles(TILE_LENGTH):
+        for part in nest.ordered().tiles(TILE_BYTES):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
             values = walked(outer, {"target": tensor}) | {
@@ -166,7 +182,8 @@ def _covered(dims: Sequence[int], descs: Sequence[MemoryDesc]) -> list[int]:
     sizes = []
     for dim, size in enumerate(dims):
         padded = {d.padded_dims[dim] for d in descs if d.dims[dim] == size}
-        sizes.append(padded.pop() if size > 1 and len(padded) == 1 else size)
+        whole = all(d.dims[dim] in (1, size) for d in descs)
+        sizes.append(padded.pop() if size > 1 and len(padded) == 1 and whole else size)
     return sizes
 
 
@@ -186,7 +203,7 @@ def _tiles(params, begin, end):
     for t in range(nest.tensors):
         tensor, view = tensors[t], views[t]
         tensor.column, tensor.row = view.column, view.row
-        tensor.size, tensor.load = view.size, view.load
+        tensor.size, tensor.load, tensor.random = view.size, view.load, view.random
     seek(nest, begin, position, params.starts, tensors, _WIDTH)
     forget(room)
     for _ in range(begin, end):
@@ -220,6 +237,7 @@ def _along(params, begin, end):
             tensor.address = given.address + start * given.column * given.size
             tensor.column = given.column
             tensor.size, tensor.load = given.size, given.load
+            tensor.random = given.random
         CHAIN_CALL.call(
             apply, chain=chain, count=count, copy=copy, store=store, streamed=streamed,
             tensors=tensors, rows=1, columns=columns, room=room,

@@ -5,8 +5,8 @@ Both are chains of stages over any layouts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dnncore.backend import (
@@ -18,9 +18,11 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
+from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps, zero_padding
+from dnncore_cpu_numba.elementwise.finish import WORDS, Finish, finish, is_finished
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
@@ -32,7 +34,8 @@ class ElementWise(Implementation[OpT]):
     """
 
     name = "cpu_numba:simd"
-    data_types = (*FLOATS, *INTEGERS)
+    data_types = ("f64", *FLOATS, *INTEGERS)
+    attributes = WORDS
     takes_repeats = True
 
     def __init__(self, stages: Callable[[OpT], list[post_ops.Stage]]) -> None:
@@ -49,28 +52,54 @@ class ElementWise(Implementation[OpT]):
             stages = self.stages(op)
         except post_ops.UnknownAlgorithm as error:
             return Refused("algorithm", str(error))
-        stages += post_ops.stages_of(attr.post_ops, len(descs))
         return self.accepted(op, attr, engine, stages)
 
     def accepted(
         self, op: OpT, attr: Attributes, engine: Any, stages: Sequence[post_ops.Stage]
     ) -> Accepted | Refused:
         """Offer the whole chain, if a thread has room for its tensors."""
-        named = arguments(op, attr=attr)
-        tensors = [named.pop(op.result_name), *named.values()]
+        named, result = arguments(op, attr=attr), op.result_name
+        inputs = [argument.name for argument, _ in op.tensors() if argument.name != result]
+        scaled = [name for name in inputs if name in attr.scales]
+        tensors = [named[name] for name in (result, *inputs)]
+        tensors += [named[f"{name}_scales"] for name in scaled]
+        factors = {1 + inputs.index(name): i for i, name in enumerate(scaled, 1 + len(inputs))}
+        ending = finish(op, attr, named, len(tensors))
+        stages = [*_scaled(stages, factors), *ending.stages]
+        tensors += ending.tensors
         if len(tensors) > MAX_TENSORS:
             return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
 
-        def build() -> Program:
-            steps = partial(chain_steps, op.result.dims, tensors, stages)
-            return Program(steps, engine.num_threads)
+        def steps() -> list[Step]:
+            return ending.before() + chain_steps(op.result.dims, tensors, stages, held_of(op))
 
-        return Accepted(op, build, efficiency=efficiency(stages), notes=("compiles",))
+        return Accepted(
+            op,
+            build=lambda: Program(steps, engine.num_threads),
+            efficiency=efficiency(stages),
+            scratchpad_bytes=ending.nbytes,
+            notes=("compiles",),
+        )
+
+
+def _scaled(
+    stages: Iterable[post_ops.Stage], factors: Mapping[int, int]
+) -> Iterator[post_ops.Stage]:
+    """The stages with scaled inputs. factors: the scale of each tensor that has one, by number."""
+    if 1 in factors:
+        yield post_ops.binary("mul", factors[1])
+    for stage in stages:
+        yield replace(stage, factor=factors.get(stage.operand, stage.factor))
 
 
 def efficiency(stages: Iterable[post_ops.Stage]) -> float:
     """The measured efficiency: the speed of memory, reduced by the cost of arithmetic."""
     return 0.8 / (1.0 + sum(stage.cost for stage in stages))
+
+
+def held_of(op: Operation) -> str:
+    """The type in which the stages of an operation compute."""
+    return "f64" if any(desc.data_type == "f64" for _, desc in op.tensors()) else "f32"
 
 
 def refuse_layouts(descs: Iterable[MemoryDesc]) -> Refused | None:
@@ -101,44 +130,50 @@ def offered(
     op: Operation, attr: Attributes, engine: Any, steps: Callable[[Tensor], Sequence[Step]],
     nbytes: int = 0, workspace: MemoryDesc | None = None, *, in_f32: bool = False, **answer: Any,
 ) -> Accepted:  # fmt: skip
-    """Offer an operation with a second pass: its post-ops, and zeros in what pads outputs.
+    """Offer an operation with a second pass: what follows its result (`elementwise/finish.py`), and
+    zeros in what pads outputs.
 
     steps: makes the steps that write the result into a tensor, whatever its padding: into dst, or
-    as f32 into the scratchpad. nbytes: of the scratchpad that they use. in_f32: they need a result
-    of f32. answer: fields of `Accepted`.
+    unrounded into the scratchpad. nbytes: of the scratchpad that they use. in_f32: they need a
+    result of f32. answer: fields of `Accepted`.
     """
-    rounded = op.result.data_type != "f32"
-    is_apart = attr.reads_dst or (rounded and (in_f32 or bool(attr.post_ops)))
-    desc = op.result.with_data_type("f32").with_offset0(0)
+    held = held_of(op)
+    rounded = op.result.data_type != held
+    is_apart = attr.reads_dst or (rounded and (in_f32 or is_finished(op, attr)))
+    desc = op.result.with_data_type(held).with_offset0(0)
     apart = Tensor(Scratch(nbytes), desc) if is_apart else None
+    room = nbytes + (-(-desc.nbytes // LINE) * LINE if apart else 0)
+    named = arguments(op, workspace, attr)
+    ending = finish(op, attr, named, 2, room)
 
-    def build() -> Program:
-        passes = partial(_with_second_pass, steps, op, attr, workspace, apart)
-        return Program(passes, engine.num_threads)
+    def passes() -> list[Step]:
+        return _with_second_pass(steps, op, named, apart, ending)
 
-    room = nbytes + (apart.desc.nbytes if apart else 0)
     return Accepted(
-        op, build, scratchpad_bytes=room, workspace=workspace, notes=("compiles",), **answer
+        op,
+        build=lambda: Program(passes, engine.num_threads),
+        scratchpad_bytes=room + ending.nbytes,
+        workspace=workspace,
+        notes=("compiles",),
+        **answer,
     )
 
 
 def _with_second_pass(
-    make_steps: Callable[[Tensor], Sequence[Step]], op: Operation, attr: Attributes,
-    workspace: MemoryDesc | None, apart: Tensor | None,
+    make_steps: Callable[[Tensor], Sequence[Step]], op: Operation, named: Mapping[str, Tensor],
+    apart: Tensor | None, ending: Finish,
 ) -> list[Step]:  # fmt: skip
-    """apart: where the result before the post-ops goes, if not into dst.
+    """apart: where the result goes first, if not into dst.
 
-    That is so if dst is still read, or if a type other than f32 would round it twice.
+    That is so if dst is still read, or if its type would round the result twice.
     """
-    tensors = arguments(op, workspace, attr)
-    result = tensors[op.result_name]
-    steps = make_steps(apart or result)
-    if attr.post_ops or apart:
-        operands = [tensors[name] for name, _ in attr.operands()]
-        stages = post_ops.stages_of(attr.post_ops, 2)
-        after = chain_steps(op.result.dims, [result, apart or result, *operands], stages)
+    result = named[op.result_name]
+    steps = [*make_steps(apart or result), *ending.before()]
+    if ending.stages or apart:
+        tensors = [result, apart or result, *ending.tensors]
+        steps += chain_steps(op.result.dims, tensors, ending.stages, held_of(op))
     else:
-        after = zero_padding(result)
-    if workspace is not None and op.result_name == "dst":
-        after += zero_padding(tensors["workspace"])
-    return [*steps, *after]
+        steps += zero_padding(result)
+    if "workspace" in named and op.result_name == "dst":
+        steps += zero_padding(named["workspace"])
+    return steps

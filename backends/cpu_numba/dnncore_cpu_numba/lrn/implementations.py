@@ -20,6 +20,7 @@ from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
 from dnncore_cpu_numba.copies.typed_rows import conversion
+from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.lrn import arithmetic, tasks
 from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKernel
@@ -60,6 +61,7 @@ class LRNImplementation(Implementation[LRN]):
 
     name = "cpu_numba:simd"
     data_types = FLOATS
+    attributes = WORDS
     takes_repeats = True
 
     def accept(self, op: LRN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

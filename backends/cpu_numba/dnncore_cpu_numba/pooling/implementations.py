@@ -16,6 +16,7 @@ from dnncore.backend import Accepted, Attributes, Implementation, Pooling, Refus
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
 from dnncore_cpu_numba.copies.reformat import copy_steps
+from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.pooling.fold import PoolingFold, fold_of
 from dnncore_cpu_numba.pooling.plan import are_even, fold_steps
@@ -28,6 +29,7 @@ class DirectPooling(Implementation[Pooling]):
 
     name = "cpu_numba:direct"
     data_types = (*FLOATS, *INTEGERS)
+    attributes = WORDS
     takes_repeats = True
 
     def accept(self, op: Pooling, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

@@ -16,6 +16,7 @@ from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Ref
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
 from dnncore_cpu_numba.copies.typed_rows import conversion
+from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, LANES, ReductionFold, fold, fold_of
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Step
@@ -38,6 +39,7 @@ class ReductionImplementation(Implementation[Reduction]):
 
     name = "cpu_numba:simd"
     data_types = (*FLOATS, *INTEGERS)
+    attributes = WORDS
     takes_repeats = True
 
     def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

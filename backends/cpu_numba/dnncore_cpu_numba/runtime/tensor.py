@@ -28,14 +28,20 @@ class Tensor:
     """An argument or a part of the scratchpad: the address of its first element, and its layout.
 
     A layout that starts at `offset0` elements moves the address by as many; `desc` then starts at
-    0. So the address alone has the offset, whatever views and copies are made of the tensor.
+    0. So the address alone has the offset, whatever views and copies are made of the tensor. Only a
+    layout of 4-bit elements may still start at 1, in the middle of a byte.
     """
 
     address: Param
     desc: MemoryDesc
 
     def __post_init__(self) -> None:
-        if offset := self.desc.offset0:
+        if self.desc.is_packed:
+            offset, rest = divmod(self.desc.offset0, 2)
+            if offset:
+                object.__setattr__(self, "address", moved(self.address, offset))
+                object.__setattr__(self, "desc", self.desc.with_offset0(rest))
+        elif offset := self.desc.offset0:
             object.__setattr__(self, "address", moved(self.address, offset * self.desc.itemsize))
             object.__setattr__(self, "desc", self.desc.with_offset0(0))
 
@@ -62,6 +68,8 @@ def arguments(
 
 def moved(address: Any, nbytes: int) -> Any:
     """An address plus an offset in bytes."""
+    if isinstance(address, int):
+        return address + nbytes
     return replace(address, byte_offset=address.byte_offset + nbytes) if nbytes else address
 
 

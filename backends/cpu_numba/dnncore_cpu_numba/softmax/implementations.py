@@ -9,21 +9,32 @@ NaN or +inf in it, gives NaN, as the formula does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, Refused, Softmax
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Refused,
+    Softmax,
+)
 from dnncore_cpu_numba.codegen.nest import nests
-from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
+from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.typed_rows import conversion
-from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
-from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.elementwise.chains import chain_steps
+from dnncore_cpu_numba.elementwise.finish import WORDS
+from dnncore_cpu_numba.elementwise.implementation import held_of, offered, refuse_post_ops
+from dnncore_cpu_numba.elementwise.post_ops import binary
+from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, refuse_long, walked
-from dnncore_cpu_numba.softmax import tasks
+from dnncore_cpu_numba.softmax import tasks, wide_tasks
 
 _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
@@ -33,13 +44,15 @@ class SoftmaxImplementation(Implementation[Softmax]):
     """The three passes of the formula over vectors or slabs."""
 
     name = "cpu_numba:simd"
-    data_types = (*FLOATS, "s8", "u8")
+    data_types = ("f64", *FLOATS, "s8", "u8")
+    attributes = WORDS
     takes_repeats = True
 
-    def __init__(self, inputs: Sequence[str], vectors: Task, slabs: Task) -> None:
+    def __init__(self, inputs: Sequence[str], vectors: Task, slabs: Task, wide: Task) -> None:
         self.inputs = tuple(inputs)
         self.vectors = vectors
         self.slabs = slabs
+        self.wide = wide
 
     def accept(self, op: Softmax, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, any axis, and post-ops."""
@@ -49,22 +62,42 @@ class SoftmaxImplementation(Implementation[Softmax]):
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
         if refusal := refuse_post_ops(op, attr) or refuse_long(op.result.dims[op.axis]):
             return refusal
-        efficiency = 0.5 if _is_contiguous(op) else 0.3
-        steps = partial(self._make_steps, op)
-        return offered(op, attr, engine, steps, efficiency=efficiency)
+        is_contiguous = _is_contiguous(op, [desc for _, desc in op.tensors()])
+        efficiency = 0.5 if is_contiguous else 0.3
+        steps, nbytes = partial(self._make_steps, op, attr), 0
+        if "src" in attr.scales:
+            nbytes = -(-_product(first, op).nbytes // LINE) * LINE
+        return offered(op, attr, engine, steps, nbytes, efficiency=efficiency)
 
-    def _make_steps(self, op: Softmax, result: Tensor) -> list[Step]:
-        named, length = arguments(op), op.result.dims[op.axis]
+    def _make_steps(self, op: Softmax, attr: Attributes, result: Tensor) -> list[Step]:
+        named, length = arguments(op, attr=attr), op.result.dims[op.axis]
         tensors = {op.result_name: result} | {name: named[name] for name in self.inputs}
-        if _is_contiguous(op) and length >= _SHORT:
+        if "src" in attr.scales:
+            product = Tensor(Scratch(), _product(named["src"].desc, op))
+            factors = [product, named["src"], named["src_scales"]]
+            scale = replace(binary("mul", 2), stepwise=True)
+            scaling = chain_steps(op.result.dims, factors, [scale], held_of(op))
+            return scaling + self._on_tensors(op, tensors | {"src": product}, length)
+        return self._on_tensors(op, tensors, length)
+
+    def _on_tensors(self, op: Softmax, tensors: Mapping[str, Tensor], length: int) -> list[Step]:
+        if held_of(op) == "f64":
+            return _steps(self.wide, tasks.COLUMNS, op, tensors)
+        descs = [tensor.desc for tensor in tensors.values()]
+        if _is_contiguous(op, descs) and length >= _SHORT:
             return _steps(self.vectors, 1, op, tensors)
         return _steps(self.slabs, _slab_columns(length), op, tensors)
 
 
-def _is_contiguous(op: Softmax) -> bool:
+def _product(src: MemoryDesc, op: Softmax) -> MemoryDesc:
+    """The layout of src times its scale, in the scratchpad."""
+    return src.with_format(src.order_tag).with_data_type(held_of(op))
+
+
+def _is_contiguous(op: Softmax, descs: Iterable[MemoryDesc]) -> bool:
     return all(
         desc.strides[op.axis] == 1 and op.axis not in {dim for dim, _ in desc.inner_blocks}
-        for _, desc in op.tensors()
+        for desc in descs
     )
 
 
@@ -81,11 +114,12 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
     streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES
     tables = [Table(desc.itemsize * places(desc, op.axis)[:length]) for desc in descs]
     result, *inputs = (desc.data_type for desc in descs)
-    kernels = [conversion("f32", result), *(conversion(kind, "f32") for kind in inputs)]
+    held = held_of(op)
+    kernels = [conversion(held, result), *(conversion(kind, held) for kind in inputs)]
     by_name: dict[str, list[Any]] = {
         "sizes": [desc.itemsize for desc in descs], "places": tables, "kernels": kernels,
     }  # fmt: skip
-    past = conversion("f32", result, streamed=True) if streamed else 0
+    past = conversion(held, result, streamed=True) if streamed else 0
     common: dict[str, Any]
     common = {key: dict(zip(tensors, each, strict=True)) for key, each in by_name.items()}
     common |= {"length": length, "log": op.algorithm == "log", "streamed": streamed, "past": past}
@@ -100,7 +134,11 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
     return steps
 
 
-FORWARD = (SoftmaxImplementation(["src"], tasks.forward_vectors, tasks.forward_slabs),)
+FORWARD = (
+    SoftmaxImplementation(["src"], tasks.forward_vectors, tasks.forward_slabs, wide_tasks.forward),
+)
 BACKWARD = (
-    SoftmaxImplementation(["dst", "diff_dst"], tasks.backward_vectors, tasks.backward_slabs),
+    SoftmaxImplementation(
+        ["dst", "diff_dst"], tasks.backward_vectors, tasks.backward_slabs, wide_tasks.backward
+    ),
 )

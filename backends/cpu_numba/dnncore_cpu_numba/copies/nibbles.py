@@ -1,0 +1,87 @@
+"""Tensors of 4-bit elements: copied to bytes in the scratchpad, with the same strides, and back.
+
+All other code computes with an element per byte. A layout of 4-bit elements starts at a whole byte
+or in the middle of one. Elements that share a byte with others, or a layout with gaps, keep what is
+beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.pointers import load_s8, store_i8
+from dnncore_cpu_numba.codegen.task import Task, task
+from dnncore_cpu_numba.runtime.program import Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+_GRAIN = 4096  # bytes of a thread's part at least
+NIBBLES = Record(
+    "nibbles", ("packed bytes", "address"), ("signed", "flag", "of the elements")
+)  # fmt: skip
+
+
+@task(NIBBLES)
+def _unpack(params, begin, end):
+    """Write the two elements of each of the packed bytes [begin, end)."""
+    packed, target = params.packed, params.bytes
+    if params.signed:
+        for i in range(begin, end):
+            pair = load_s8(packed, i)
+            store_i8(target, 2 * i, ((pair & 15) ^ 8) - 8)
+            store_i8(target, 2 * i + 1, pair >> 4)
+    else:
+        for i in range(begin, end):
+            pair = load_s8(packed, i)
+            store_i8(target, 2 * i, pair & 15)
+            store_i8(target, 2 * i + 1, (pair >> 4) & 15)
+
+
+@task(NIBBLES)
+def _pack(params, begin, end):
+    """Write the packed bytes [begin, end)."""
+    packed, source = params.packed, params.bytes
+    for i in range(begin, end):
+        low, high = load_s8(source, 2 * i), load_s8(source, 2 * i + 1)
+        store_i8(packed, i, (low & 15) | (high << 4))
+
+
+@dataclass(frozen=True)
+class Nibbles:
+    """A tensor of 4-bit elements, and its copy in the scratchpad, which starts at `place`."""
+
+    packed: Tensor
+    place: int
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the copy, a multiple of a cache line."""
+        return -(-2 * self.packed.desc.nbytes // LINE) * LINE
+
+    @property
+    def bytes(self) -> Tensor:
+        """The copy, with an element in each byte."""
+        desc = self.packed.desc
+        return Tensor(Scratch(self.place + desc.offset0), desc.with_offset0(0))
+
+    def read(self) -> list[Step]:
+        """The steps that fill the copy."""
+        return [self._step(_unpack)]
+
+    def write(self) -> list[Step]:
+        """The steps that pack the copy."""
+        return [self._step(_pack)]
+
+    @property
+    def keeps_others(self) -> bool:
+        """Whether the copy has to be filled before some of its elements are written."""
+        desc = self.packed.desc
+        return desc.has_neighbours or desc.nbytes * 2 != desc.with_data_type("s8").nbytes
+
+    def _step(self, function: Task) -> Step:
+        values = {
+            "packed": self.packed.address, "bytes": Scratch(self.place),
+            "signed": self.packed.desc.data_type == "s4",
+        }  # fmt: skip
+        return Step(function, values, self.packed.desc.nbytes, grain=_GRAIN)
