@@ -8,6 +8,7 @@ used in the same order, which is written as a tag without the first dim: "bcd", 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 
@@ -26,10 +27,12 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     """Base of the directions: formats, and the views of tensors as matrices."""
 
+    data_types: Collection[str] = (*FLOATS, "f64")
+
     def resolved(self, op: InnerProduct) -> InnerProduct:
         """Activations become row-major, the filter vectors of output channels."""
         op = op.resolve_any(**{op.SRC: self._src_tag(op.src_role), op.DST: "ab"})
-        formats = {op.WEIGHTS: self._weights_tag(op.src_role, self.arithmetic(op).group)}
+        formats = {op.WEIGHTS: self._weights_tag(op.src_role, self.arithmetic(op))}
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
         return op.resolve_any(**formats)
@@ -48,18 +51,20 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     def kept(self, op: InnerProduct) -> tuple[str, ...]:
         """The result, and the factors if they are multiplied as they are."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
-        return (op.result_name, "bias", *(factors if self.arithmetic(op).group > 1 else ()))
+        bias = ("bias", "diff_bias") if op.data_type == "f64" else ("bias",)
+        return (op.result_name, *bias, *(() if self.arithmetic(op).converts else factors))
 
     def _src_tag(self, desc: MemoryDesc) -> str:
         """The tag of row-major activations."""
         return "abcde"[: desc.ndims]
 
-    def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
-        """Vectors of output channels: panels of a product that has them as columns.
+    def _lanes(self, arithmetic: Arithmetic) -> int:
+        """The groups in a vector."""
+        return arithmetic.vectors_of(self.isa).lanes
 
-        group: of the arithmetic.
-        """
-        return f"A{_order(src)}{self.isa.lanes}a"
+    def _weights_tag(self, src: MemoryDesc, arithmetic: Arithmetic) -> str:
+        """Vectors of output channels: panels of a product that has them as columns."""
+        return f"A{_order(src)}{self._lanes(arithmetic)}a"
 
     def _in_vectors(self, tensor: Tensor) -> Tensor:
         """A filter in `_weights_tag` as a matrix (OC, IC * spatial): vectors of either."""
@@ -84,18 +89,18 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
 class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
-    data_types = (*FLOATS, *INTEGERS)
+    data_types = (*FLOATS, "f64", *INTEGERS)
     attributes = WORDS
 
     def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""
         return super().refused(op, attr) or refuse_varying(op, attr)
 
-    def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
+    def _weights_tag(self, src: MemoryDesc, arithmetic: Arithmetic) -> str:
         """Panels, which have groups of the innermost dim of a sample if these are whole."""
-        order = _order(src)
+        order, group = _order(src), arithmetic.group
         if group == 1:
-            return super()._weights_tag(src)
+            return super()._weights_tag(src, arithmetic)
         last = order[-1]
         if not order.isalpha() or (src.ndims > 2 and src.dims["abcde".index(last)] % group):
             return "a" + order
@@ -106,10 +111,11 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
         order = _order(op.src_role)
         weights = plan.tensors["weights"]
         arithmetic = self.arithmetic(op)
-        if (group := arithmetic.group) > 1:
-            weights = self._in_groups(plan, weights, op.src_role, group)
+        if arithmetic.group > 1:
+            weights = self._in_groups(plan, weights, op.src_role, arithmetic)
         elif op.weights_role.ndims > 2 or op.weights_role.inner_blocks:
-            weights = self._in_vectors(plan.read(weights, self._weights_tag(op.src_role)))
+            tag = self._weights_tag(op.src_role, arithmetic)
+            weights = self._in_vectors(plan.read(weights, tag))
         zeros = {name: plan.tensors.get(f"{name}_zero_points") for name in ("src", "weights")}
         MatrixProduct(
             isa=self.isa, a=_read_rows(plan, plan.tensors["src"], order),
@@ -119,9 +125,11 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
             b_zero=zeros["weights"] and _as_dst("weights_zero_points", zeros["weights"]),
         ).append_to(plan)  # fmt: skip
 
-    def _in_groups(self, plan: ProgramPlan, weights: Tensor, src: MemoryDesc, group: int) -> Tensor:
+    def _in_groups(
+        self, plan: ProgramPlan, weights: Tensor, src: MemoryDesc, arithmetic: Arithmetic
+    ) -> Tensor:
         """A filter as a matrix (OC, IC * spatial): panels, or rows, which are packed later."""
-        tag = self._weights_tag(src, group)
+        tag, group = self._weights_tag(src, arithmetic), arithmetic.group
         if not weights.desc.matches(tag) or tag.isalpha():
             return _read_rows(plan, weights, _order(src))
         panels = MemoryDesc(
@@ -139,27 +147,28 @@ class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
         fills = desc.dims[1] % self.isa.lanes == 0
         return f"a{letters[2:]}b" if fills else letters
 
-    def _weights_tag(self, src: MemoryDesc, group: int = 1) -> str:
+    def _weights_tag(self, src: MemoryDesc, arithmetic: Arithmetic) -> str:
         """Vectors of a sample's elements, where they are channels: panels of this product.
 
         With groups of output channels, only those of matrices.
         """
-        if group > 1:
+        if (group := arithmetic.group) > 1:
             return f"BA{self.isa.lanes}b{group}a" if src.ndims == 2 else f"a{_order(src)}"
-        order, vector = _order(src), f"{self.isa.lanes}b"
+        lanes = self._lanes(arithmetic)
+        order, vector = _order(src), f"{lanes}b"
         if order.endswith(vector):
             return f"{order.removesuffix(vector)}a{vector}"
-        whole = src.ndims == 2 or src.dims[1] % self.isa.lanes == 0
+        whole = src.ndims == 2 or src.dims[1] % lanes == 0
         if "B" not in order and order.endswith("b") and whole:
             return f"{order.replace('b', 'B')}a{vector}"
-        return super()._weights_tag(src)
+        return super()._weights_tag(src, arithmetic)
 
     def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.tensors["weights"]
         arithmetic = self.arithmetic(op)
-        is_panelled = op.weights_role.matches(self._weights_tag(op.src_role, arithmetic.group))
+        is_panelled = op.weights_role.matches(self._weights_tag(op.src_role, arithmetic))
         if is_panelled and arithmetic.group == 1:
             weights = self._in_vectors(weights)
         elif not (is_panelled and op.weights_role.inner_blocks):
@@ -179,7 +188,8 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.tensors["diff_weights"]
-        if op.weights_role.matches(self._weights_tag(op.src_role)):
+        arithmetic = self.arithmetic(op)
+        if op.weights_role.matches(self._weights_tag(op.src_role, arithmetic)):
             weights = self._in_vectors(weights)
         else:
             weights = _write_rows(plan, weights, order, attr)
@@ -188,7 +198,7 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
             isa=self.isa, a=transposed(diff_dst),
             b=_read_rows(plan, plan.tensors["src"], order), c=weights,
             terms=Terms.of(plan, op, attr, operands=self._operands(plan, op, attr)),
-            arithmetic=self.arithmetic(op),
+            arithmetic=arithmetic,
         ).append_to(plan)  # fmt: skip
         if op.bias_role is not None:
             batch = op.dst_role.dims[0]
@@ -196,7 +206,7 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
             bias = plan.tensors["diff_bias"]
             bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims)))
             MatrixProduct(
-                isa=self.isa, a=ones, b=diff_dst, c=bias, arithmetic=self.arithmetic(op)
+                isa=self.isa, a=ones, b=diff_dst, c=bias, arithmetic=arithmetic
             ).append_to(plan)  # fmt: skip
 
 
@@ -208,8 +218,8 @@ def _as_dst(name: str, tensor: Tensor) -> Tensor:
 
 
 def _ones(count: int, data_type: str) -> Tensor:
-    """A row of ones of type f32 or bf16."""
-    values = np.ones(count, np.float32)
+    """A row of ones of type f64, f32 or bf16."""
+    values = np.ones(count, np.float64 if data_type == "f64" else np.float32)
     if data_type == "bf16":  # the upper half of an f32
         values = (values.view(np.uint32) >> 16).astype(np.uint16)
     return Tensor(Table(values), MemoryDesc((1, count), data_type))

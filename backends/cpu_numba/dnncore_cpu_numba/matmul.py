@@ -15,7 +15,7 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 class BrgemmMatMul(PlannedImplementation[MatMul]):
     """One product; weights that may be `any` become panels."""
 
-    data_types = (*FLOATS, *INTEGERS)
+    data_types = (*FLOATS, "f64", *INTEGERS)
     attributes = WORDS
 
     def arithmetic(self, op: MatMul) -> Arithmetic:
@@ -24,7 +24,7 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
 
     def kept(self, op: MatMul) -> tuple[str, ...]:
         """The result, and the factors if they are multiplied as they are."""
-        return ("dst", "bias", *(("src", "weights") if self.arithmetic(op).group > 1 else ()))
+        return ("dst", "bias", *(() if self.arithmetic(op).converts else ("src", "weights")))
 
     def refused(self, op: MatMul, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""
@@ -33,7 +33,9 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
     def resolved(self, op: MatMul) -> MatMul:
         """Weights become panels, all else row-major."""
         plain = "abcdefghijkl"[: op.dst.ndims]
-        panels = blocked_columns(op.weights, self.isa.lanes, self.arithmetic(op).group)
+        arithmetic = self.arithmetic(op)
+        lanes = arithmetic.vectors_of(self.isa).lanes
+        panels = blocked_columns(op.weights, lanes, arithmetic.group)
         op = op.resolve_any(src=plain, weights=panels, dst=plain)
         return op if op.bias is None else op.resolve_any(bias=plain)
 

@@ -22,7 +22,7 @@ from llvmlite import ir
 from dnncore.backend import Attributes, PostOp
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.isa import BEST, Isa
-from dnncore_cpu_numba.codegen.type_conversion import STORED, as_f32, store_from_f32
+from dnncore_cpu_numba.codegen.type_conversion import F64, STORED, as_f32, converted
 from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
@@ -128,6 +128,15 @@ def _stage(post_op: PostOp, operand: Callable[[str, int], Operand], *, fused: bo
             raise post_ops.UnknownAlgorithm(f"has no post-op {kind!r}")
 
 
+def f32_stages(attr: Attributes) -> list[str]:
+    """The algorithms of a chain that are functions of f32 only, those of `Call`s."""
+    return [
+        post_op.algorithm
+        for post_op in attr.post_ops
+        if post_op.kind == "eltwise" and post_op.algorithm not in INLINE
+    ]
+
+
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
     """The `STAGE` of each `Call` of a chain. Compiles their functions."""
     return [STAGE.table([call.stage.row()]) for call in chain if isinstance(call, Call)]
@@ -148,7 +157,7 @@ class View:
     """A tensor as a tile sees it: an address and strides (bytes) per row and vector of the tile.
 
     mask: the valid lanes of the last vector of a row, None where all are.
-    data_type: of the elements in memory.
+    vector: of the numbers that are computed with, f32 or f64. data_type: of the elements in memory.
     """
 
     builder: Builder
@@ -168,9 +177,20 @@ class View:
         pointer = vir.at(b, pointer, b.mul(self.block, I64(n)))
         return pointer, self.mask if n == self.last else None
 
+    @property
+    def real(self) -> str:
+        """The type of numbers that are computed with."""
+        return "f64" if self.vector.element == F64 else "f32"
+
     def load(self, m: int, n: int, *, splat: bool = False) -> Value:
-        """A vector as float32; with `splat`, copies of the one value there."""
-        return as_f32(self.builder, self.stored(m, n, splat=splat), self.data_type, self.isa)
+        """A vector as numbers; with `splat`, copies of the one value there."""
+        return self.as_real(self.stored(m, n, splat=splat), self.data_type)
+
+    def as_real(self, x: Value, data_type: str) -> Value:
+        """Stored elements of a type as numbers."""
+        if self.real == "f32":
+            return as_f32(self.builder, x, data_type, self.isa)
+        return converted(self.builder, x, data_type, "f64", self.isa)
 
     def stored(self, m: int, n: int, *, splat: bool = False) -> Value:
         """The elements as they are in memory."""
@@ -190,11 +210,12 @@ class View:
         return (self.builder.zext if self.data_type == "u8" else self.builder.sext)(x, wide)
 
     def store(self, x: Value, m: int, n: int, edge: str) -> None:
-        """Store a vector of float32; edge: as in `Microkernel`."""
+        """Store a vector of numbers; edge: as in `Microkernel`."""
         pointer, mask = self.place(m, n)
         if mask is not None and edge == "zeroed":
             x, mask = self.builder.select(mask, x, self.vector(None)), None
-        store_from_f32(self.builder, x, pointer, self.data_type, mask, self.isa)
+        x = converted(self.builder, x, self.real, self.data_type, self.isa)
+        vir.store(self.builder, x, pointer, mask)
 
     def store_as_is(self, x: Value, m: int, n: int, edge: str) -> None:
         """Store a vector of this type; edge: as in `Microkernel`."""
@@ -211,7 +232,7 @@ def apply(
     operands: Sequence[View],
     places: Sequence[tuple[int, int]],
 ) -> list[Value]:
-    """Emit a chain for a tile of sums; the results are float32.
+    """Emit a chain for a tile of sums; the results are numbers of C's vectors.
 
     places: the row and the number in it of each vector of the tile. operands: the views of the rows
     of the table, those of operands before those of calls.
@@ -227,7 +248,7 @@ def apply(
         for i, (m, n) in enumerate(places):
             values = [view.load_integer(m, n, splat=splat) for view, splat in own]
             tile[i] = builder.sub(tile[i], functools.reduce(builder.mul, values))
-    tile = [as_f32(builder, x, "s32" if x.type.element == I32 else "f32", c.isa) for x in tile]
+    tile = [c.as_real(x, "s32" if x.type.element == I32 else c.real) for x in tile]
     for stage in chain[len(corrections) :]:
         match stage:
             case Operand(algorithm):

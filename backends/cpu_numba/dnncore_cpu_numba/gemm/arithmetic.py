@@ -1,8 +1,9 @@
 """The products of a microkernel: what one step of k multiplies, and with which instructions.
 
-Operands lie in *groups* of 4 bytes: one f32, two bf16 or four 8-bit integers that are neighbours
-along k. A step of k multiplies one group of a row of A with one group of each lane of a row of B,
-and adds the products to the lanes' sums. So addresses and strides are the same for all types.
+Operands lie in *groups* of 4 bytes: one f32, one s32, two bf16 or four 8-bit integers that are
+neighbours along k. A step of k multiplies one group of a row of A with one group of each lane of a
+row of B, and adds the products to the lanes' sums. So addresses and strides are the same for all
+types but f64, whose groups have 8 bytes and whose vectors have half as many lanes.
 
 Sums of integers are exact and wrap around. Where a processor has no instruction for groups, they
 are divided into pairs of 16-bit integers, whose products and sums fit into 32 bits.
@@ -11,26 +12,29 @@ are divided into pairs of 16-bit integers, whose products and sums fit into 32 b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.isa import Isa, host_cpu
-from dnncore_cpu_numba.codegen.type_conversion import I16
+from dnncore_cpu_numba.codegen.type_conversion import F64, I16
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant
 
 TILE_SPEED = 2  # for each element of a group, measured
 SLOW_PAIRS = 0.6  # of bf16 on Intel's processors, measured on Sapphire Rapids; Zen 4 reaches 2
 INTEGERS = ("s8", "u8")  # of one byte
+WIDE = ("f32", "f64", "s32")  # one element is a group
+WIDE_SPEEDS = {"f64": 0.5, "s32": 0.5}  # products in the time of one of f32
+_REALS = {"f32": F32, "f64": F64}
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd",
           4: "llvm.x86.sse2.pmadd.wd"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The types of the elements of A and B in memory: both f32, both bf16, or 8-bit integers."""
+    """The types of the elements of A and B in memory: 8-bit integers, or one type for both."""
 
     a: str = "f32"
     b: str = "f32"
@@ -42,6 +46,8 @@ class Arithmetic:
         Of s8, those of u8 that are larger by 128, if the set has such instructions.
         """
         own = cls(a.data_type, b.data_type)
+        if own.a != own.b and not own.is_integer:
+            return cls()
         if own.is_integer and not own.is_native(isa):
             native = cls("u8", own.b)
             return native if native.is_native(isa) else own
@@ -50,12 +56,31 @@ class Arithmetic:
     @property
     def is_integer(self) -> bool:
         """Whether sums are s32; else they are f32."""
-        return self.a in INTEGERS and self.b in INTEGERS
+        return self.a == "s32" or (self.a in INTEGERS and self.b in INTEGERS)
 
     @property
     def group(self) -> int:
         """The elements of a group."""
-        return 4 if self.is_integer else 2 if self.a == "bf16" else 1
+        return 4 if self.a in INTEGERS else 2 if self.a == "bf16" else 1
+
+    @property
+    def size(self) -> int:
+        """The bytes of a group."""
+        return 8 if self.a == "f64" else 4
+
+    @property
+    def real(self) -> str:
+        """The type of an epilogue."""
+        return "f64" if self.a == "f64" else "f32"
+
+    @property
+    def converts(self) -> bool:
+        """Whether factors of other types are converted to f32 before they are multiplied."""
+        return self.a == "f32"
+
+    def vectors_of(self, isa: Isa) -> Isa:
+        """The set with as many lanes as its vectors have groups."""
+        return isa if self.size == 4 else replace(isa, lanes=isa.lanes // 2)
 
     def groups(self, elements: int) -> int:
         """The number of groups that hold so many elements."""
@@ -63,14 +88,16 @@ class Arithmetic:
 
     def is_native(self, isa: Isa) -> bool:
         """Whether an instruction of the set multiplies and adds whole groups."""
+        if self.a in WIDE:
+            return True
         if self.is_integer:
             return self.a in isa.products and (self.b == "s8" or isa.has_tiles)
-        return self.a == "f32" or (self.b == self.a and self.a in isa.products)
+        return self.b == self.a and self.a in isa.products
 
     def speed(self, isa: Isa) -> float:
         """The products in the time of one of f32."""
-        if not self.is_native(isa):
-            return 1.0
+        if self.group == 1 or not self.is_native(isa):
+            return WIDE_SPEEDS.get(self.a, 1.0)
         if isa.has_tiles:
             return TILE_SPEED * self.group
         is_slow = self.a == "bf16" and not host_cpu().startswith("znver")
@@ -78,11 +105,11 @@ class Arithmetic:
 
     def sums(self, lanes: int) -> ir.VectorType:
         """A vector of sums."""
-        return ir.VectorType(I32 if self.is_integer else F32, lanes)
+        return ir.VectorType(I32 if self.is_integer else _REALS[self.real], lanes)
 
     def groups_of(self, lanes: int) -> ir.VectorType:
         """A vector of groups."""
-        return ir.VectorType(F32 if self.a == "f32" else I32, lanes)
+        return ir.VectorType(_REALS.get(self.a, I32), lanes)
 
     def parts(self, builder: Builder, isa: Isa, x: Value, data_type: str) -> list[Value]:
         """A vector of groups as the operands of `multiply_add`."""
@@ -98,7 +125,9 @@ class Arithmetic:
         self, builder: Builder, isa: Isa, a: Sequence[Value], b: Sequence[Value], sums: Value
     ) -> Value:
         """The sums plus the products of the groups with these parts."""
-        if self.a == "f32":
+        if self.a == "s32":
+            return builder.add(sums, builder.mul(a[0], b[0]))
+        if self.a in WIDE:
             return vir.multiply_add(builder, a[0], b[0], sums)
         if self.is_native(isa):
             width = 32 * isa.lanes

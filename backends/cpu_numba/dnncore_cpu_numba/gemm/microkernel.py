@@ -17,6 +17,7 @@ row(m) is m * a_stride or, for many pixels or several rows of an image, compiled
 b_row is VL * 4, which lets the processor fetch ahead; in a plain matrix in place b_block is.
 
 A step of k is a group of 4 bytes, which `gemm/arithmetic.py` explains; C has elements of any type.
+Groups of f64 have 8 bytes, and VL is the number of groups in a vector.
 
 The elements of the batch come in segments, in each of which some rows of the tile take part: where
 a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
@@ -82,8 +83,8 @@ class Microkernel(NativeKernel):
     streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
         full, and C is f32.
     arithmetic: the types of A and B.
-    result: the type of C, or "sums": s32 as they are summed, without an epilogue of f32. Only f32
-        can be accumulated.
+    result: the type of C, or "sums": s32 as they are summed, without an epilogue of f32. Only f32,
+        or f64 where sums are f64, can be accumulated.
     """
 
     ARGUMENTS = MICROKERNEL
@@ -130,9 +131,13 @@ class Emitter:
     def __init__(self, kernel: Any, builder: ir.IRBuilder, args: vir.Values) -> None:
         self.kernel, self.builder, self.args = kernel, builder, args
         lanes = kernel.isa.lanes
-        self.vector, self.mask = vir.vector_of(lanes), None
+        self.vector, self.mask = self.real_vector(), None
         if kernel.edge != "full":
             self.mask = vir.first_lanes(builder, args["lanes"], lanes)
+
+    def real_vector(self) -> ir.VectorType:
+        """A vector of the numbers that an epilogue computes with."""
+        return vir.vector_of(self.kernel.isa.lanes)
 
     def record(self, table: Value, index: Value, record: Record) -> vir.Values:
         """The fields of a record of a table."""
@@ -142,6 +147,11 @@ class Emitter:
 
 class _Emitter(Emitter):
     """Writes a microkernel's body."""
+
+    def real_vector(self) -> ir.VectorType:
+        """A vector of f32, or of the sums if these are f64."""
+        arithmetic, lanes = self.kernel.arithmetic, self.kernel.isa.lanes
+        return vir.vector_of(lanes) if arithmetic.is_integer else arithmetic.sums(lanes)
 
     def emit(self) -> None:
         """Emit the body: the tile, its epilogue, the store."""
@@ -157,7 +167,7 @@ class _Emitter(Emitter):
             vir.prefetch(builder, c.place(m, n)[0])
         arithmetic, isa = kernel.arithmetic, kernel.isa
         tile = [arithmetic.sums(isa.lanes)(None)] * len(places)
-        if kernel.result == "f32" and not arithmetic.is_integer:
+        if kernel.result == arithmetic.real and not arithmetic.is_integer:
             tile = vir.loop(builder, args["accumulate"], tile, load_c)
         state = [args["a"], args["b"], *tile]
         _, _, *tile = vir.loop(builder, args["blocks"], state, self._block)
@@ -250,9 +260,9 @@ class _Emitter(Emitter):
         builder, args, (a, b, *tile) = self.builder, self.args, state
         vectors, isa, arithmetic = self.kernel.vectors, self.kernel.isa, self.kernel.arithmetic
         groups = arithmetic.groups_of(isa.lanes)
-        align = 4 // arithmetic.group  # groups begin at any element
+        align = arithmetic.size // arithmetic.group  # groups begin at any element
         b_row, b_block = self._strides_of_b()
-        a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
+        a_k = I64(arithmetic.size) if self.kernel.along == "k" else args["a_stride"]
         if self.kernel.a_ahead == "tile" and steps == UNROLL:
             for m in rows:
                 vir.prefetch(builder, self._row(a, self.kernel.rows + m))
@@ -280,12 +290,12 @@ class _Emitter(Emitter):
         if self.kernel.a_rows:
             return vir.at(self.builder, a, self.kernel.a_rows[m])
         if self.kernel.along == "rows":
-            return vir.at(self.builder, a, 4 * m)
+            return vir.at(self.builder, a, self.kernel.arithmetic.size * m)
         return vir.multiple(self.builder, a, self.args["a_stride"], m)
 
     def _strides_of_b(self) -> tuple[Value, Value]:
         """The strides from row to row and from vector to vector. One of them is a constant."""
-        vector = I64(4 * self.kernel.isa.lanes)
+        vector = I64(self.kernel.arithmetic.size * self.kernel.isa.lanes)
         if self.kernel.panel:
             return vector, self.args["b_block"]
         return self.args["b_row"], vector

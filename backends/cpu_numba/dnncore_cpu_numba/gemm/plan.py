@@ -30,6 +30,7 @@ from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
+from dnncore_cpu_numba.elementwise.epilogue import f32_stages
 from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.placed import placed_steps
@@ -299,6 +300,8 @@ class PlannedImplementation(Implementation[OpT]):
             return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
+        if arithmetic.real == "f64" and (steps := f32_stages(attr)):
+            return Refused("attribute", f"has no post-op {steps[0]} of f64")
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")

@@ -99,7 +99,7 @@ class Chunk:
 class MatrixProblem:
     """A matrix problem; `tiles.tile_steps` makes it steps of a program.
 
-    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
+    a_k: bytes from k to k in A; those of a group, or else its rows are as many bytes apart.
     b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
     epilogue, operands: post-ops, and the matrix of each `Operand` in them.
     chunks: `Chunk`s or, for a cover of other batches, what has the same attributes; with an
@@ -132,13 +132,18 @@ class MatrixProblem:
     @property
     def along(self) -> Literal["k", "rows"]:
         """The direction in which A is contiguous."""
-        return "k" if self.a_k == 4 else "rows"
+        return "k" if self.a_k == self.arithmetic.size else "rows"
 
     @property
     def b_is_panel(self) -> bool:
         """Whether all vectors of B are whole and follow each other."""
-        lanes = self.isa.lanes
-        return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
+        whole = self.columns % self.isa.lanes == 0
+        return self.b_k == 0 or (self.b_k == self.vector_bytes and whole)
+
+    @property
+    def vector_bytes(self) -> int:
+        """The bytes of a vector of B."""
+        return self.arithmetic.size * self.isa.lanes
 
     def a_ahead(self) -> Literal["", "block", "tile"]:
         """What the microkernel prefetches of A, see `Microkernel`. Few rows have no next tile."""
@@ -163,7 +168,7 @@ class MatrixProblem:
         once = len(self.chunks) == 1 and not self.continues
         once = once and self.result == "f32"
         once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
-        return once and 4 * self.isa.lanes == LINE and self._c_bytes >= STREAM_BYTES
+        return once and self.vector_bytes == LINE and self._c_bytes >= STREAM_BYTES
 
     def collapsed(self) -> MatrixProblem:
         """The same problem with outer dims joined to the rows where all strides allow it."""

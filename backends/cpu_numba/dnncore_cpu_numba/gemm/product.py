@@ -10,6 +10,7 @@ product and the transposed product, the cheaper one is computed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -67,7 +68,7 @@ class MatrixProduct:
     def _cost(self) -> float:
         """The number of multiply-adds, including those of empty lanes, plus the cost of copies."""
         rows, columns = self.c.desc.dims[-2:]
-        lanes = self.isa.lanes
+        lanes = self._vectors.lanes
         multiply_adds: float = self.c.desc.nelems * self.a.desc.dims[-1]
         if columns:
             multiply_adds *= -(-columns // lanes) * lanes / columns
@@ -97,7 +98,7 @@ class MatrixProduct:
         matrices = [self._read_operand(plan, operand) for operand in operands]
         splats = [operand.desc.dims[-1] == 1 for operand in operands]
         types = [operand.desc.data_type for operand in operands]
-        b_step = b_k or 4 * self.isa.lanes
+        b_step = b_k or self.arithmetic.size * self._vectors.lanes
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
         is_whole = self.terms.attr.reads_dst or self._is_whole(depth)
@@ -108,7 +109,7 @@ class MatrixProduct:
         edge: Literal["zeroed", "masked"] = "zeroed" if target.desc.has_padding else "masked"
 
         problem = MatrixProblem(
-            isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
+            isa=self._vectors, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
             a_k=a_k, b_k=b_k, edge=edge, operands=matrices,
             epilogue=self.terms.epilogue(splats, types, fused=not self.arithmetic.is_integer),
             most_vectors=SHARED_VECTORS if shared else 0, arithmetic=self.arithmetic,
@@ -121,6 +122,11 @@ class MatrixProduct:
         problem = self._corrected(plan, problem)
         plan.add_steps(lambda: tile_steps(problem, plan.blocking))
         plan.written(target)
+
+    @functools.cached_property
+    def _vectors(self) -> Isa:
+        """The instruction set, with the lanes of this arithmetic."""
+        return self.arithmetic.vectors_of(self.isa)
 
     def _is_flipped(self) -> bool:
         """Whether A is s8 that is multiplied as u8."""
@@ -144,15 +150,15 @@ class MatrixProduct:
     def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:
         """A, and the bytes from group to group of k in it."""
         if self.arithmetic.group > 1:
-            return self._read_groups(plan), 4
+            return self._read_groups(plan), self.arithmetic.size
         tensor, shared = self.a, self._shares_b()
         if self._copies_a():
             layout = _column_major if shared else _row_major
             tensor = plan.read(tensor, layout(tensor.desc))
         *batch, row, k = steps(tensor.desc)
         if not shared and _is_contiguous(tensor.desc, -1):
-            return Matrix(tensor.address, tuple(batch), row=row), 4
-        return Matrix(tensor.address, tuple(batch), row=4), k
+            return Matrix(tensor.address, tuple(batch), row=row), self.arithmetic.size
+        return Matrix(tensor.address, tuple(batch), row=self.arithmetic.size), k
 
     def _read_groups(self, plan: ProgramPlan) -> Matrix:
         """A with contiguous rows of whole groups; those of a copy end with zeros."""
@@ -167,14 +173,14 @@ class MatrixProduct:
 
     def _is_whole(self, depth: int) -> bool:
         """Whether K is not divided: partial sums would be rounded, or need room of their own."""
-        short = depth <= 2 * DEPTH and self.c.desc.data_type != "f32"
+        short = depth <= 2 * DEPTH and self.c.desc.data_type != self.arithmetic.real
         return short or self.arithmetic.is_integer
 
     def _write_c(self, plan: ProgramPlan, chunks: int) -> Tensor:
         """C, or room for it if its layout does not serve, or its type for several chunks."""
         wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
-        if chunks > 1 and self.c.desc.data_type != "f32":
-            wanted = _row_major(self.c.desc).with_data_type("f32")
+        if chunks > 1 and self.c.desc.data_type != self.arithmetic.real:
+            wanted = _row_major(self.c.desc).with_data_type(self.arithmetic.real)
         return plan.write(self.c, wanted, old=self.terms.attr.reads_dst)
 
     def _copies_a(self) -> bool:
@@ -198,17 +204,19 @@ class MatrixProduct:
         if self.arithmetic.group > 1:
             return False
         rows, columns = self.c.desc.dims[-2:]
-        nbytes = 4 * self.a.desc.dims[-1] * columns
+        nbytes = self.arithmetic.size * self.a.desc.dims[-1] * columns
         once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
-        several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
+        wide = columns > SHARED_VECTORS * self._vectors.lanes
+        several = ONE_TILE < rows <= STREAMED_ROWS and wide
         return several and once and nbytes > SECOND_LEVEL and not self.terms.attr.reads_dst
 
     def _read_b(self, plan: ProgramPlan, rows: int) -> tuple[Matrix, int]:
         """B, and the bytes from k to k in it, 0 for panels."""
-        tensor, lanes = self.b, self.isa.lanes
+        tensor, lanes = self.b, self._vectors.lanes
+        vector = self.arithmetic.size * lanes
         if self._is_in_place(rows):
             *batch, k, _ = steps(tensor.desc)
-            return Matrix(tensor.address, tuple(batch), block=4 * lanes), k or 4 * lanes
+            return Matrix(tensor.address, tuple(batch), block=vector), k or vector
         if not self._is_panelled(tensor.desc):
             tensor = _in_panels(plan, tensor, lanes, self.arithmetic.group)
         *batch, _, block = steps(tensor.desc)
@@ -216,14 +224,14 @@ class MatrixProduct:
 
     def _is_in_place(self, rows: int) -> bool:
         """Whether B is a plain matrix that is not worth packing."""
-        nbytes = 4 * math.prod(self.b.desc.dims[-2:])
+        nbytes = self.arithmetic.size * math.prod(self.b.desc.dims[-2:])
         small = nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
         if self.arithmetic.group > 1:
             return False
         return (small or self.in_place) and _is_contiguous(self.b.desc, -1)
 
     def _is_panelled(self, desc: MemoryDesc) -> bool:
-        lanes, group = self.isa.lanes, self.arithmetic.group
+        lanes, group = self._vectors.lanes, self.arithmetic.group
         blocks = ((desc.ndims - 1, lanes), (desc.ndims - 2, group))
         dense = desc.dims[-2] <= group or desc.strides[-2:-1] == (lanes * group,)
         return desc.inner_blocks == blocks[: 2 if group > 1 else 1] and dense
@@ -240,7 +248,7 @@ class MatrixProduct:
 
     def _column_step(self, desc: MemoryDesc) -> int | None:
         """Bytes from vector to vector of columns, None if they cannot be loaded as such."""
-        lanes = self.isa.lanes
+        lanes = self._vectors.lanes
         if desc.inner_blocks == ((desc.ndims - 1, lanes),):
             return desc.itemsize * desc.strides[-1]
         return desc.itemsize * lanes if _is_contiguous(desc, -1) else None

@@ -56,7 +56,7 @@ def _tables(problem: MatrixProblem, tiling: Tiling) -> tuple[Any, ...]:
     that one turn fetches; see `Microkernel.b_ahead`.
     """
     matrices = [problem.a, Matrix(0), problem.c, *problem.operands]
-    b_row = problem.b_k or 4 * problem.isa.lanes
+    b_row = problem.b_k or problem.vector_bytes
     kinds: dict[TileKind, int] = {}
     batches: dict[tuple[Any, ...], int] = {}
     places: dict[int, int] = {}  # of the first of some tiles
@@ -110,7 +110,7 @@ def _fetch(problem: MatrixProblem, tiling: Tiling) -> list[int]:
     chunk where tiles take turns; after the last one comes the first of the next panel.
     """
     if tiling.b_ahead in (0, UNROLL):
-        row = 4 * problem.isa.lanes
+        row = problem.vector_bytes
         rows = AHEAD // (tiling.vectors * row) if tiling.b_ahead else 0
         return [rows * (problem.b_k or row)] * len(problem.chunks)
     starts = [chunk.batch[0][1] for chunk in problem.chunks]

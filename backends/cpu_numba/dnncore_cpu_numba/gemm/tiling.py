@@ -88,7 +88,7 @@ class Tiling:
         widths = {-(-blocks // -(-blocks // most)) for most in problem.isa.rows if most <= limit}
         vectors = min(widths, key=lambda vectors: (_cycles(problem, vectors, others), vectors))
         panels = -(-blocks // vectors)
-        depth = 4 * max(chunk.depth for chunk in problem.chunks)
+        depth = problem.arithmetic.size * max(chunk.depth for chunk in problem.chunks)
         panel_bytes = vectors * lanes * depth
         streams_b = panels > 1 and panel_bytes <= cache_bytes and _streams_b(problem)
         outer = math.prod(problem.outer)
@@ -127,7 +127,7 @@ def _cycles(problem: MatrixProblem, vectors: int, others: Sequence[Sequence[int]
     A cycle has two multiply-adds; fewer than eight accumulators wait for each other. The rest was
     measured: what A's elements cost, and how B's vectors arrive, by where the panel is kept.
     """
-    vector_bytes = 4 * problem.isa.lanes
+    vector_bytes = problem.vector_bytes
     panels = -(-problem.columns // (vectors * problem.isa.lanes))
     depth = max(chunk.depth for chunk in problem.chunks)
     b_bytes = vectors * vector_bytes
@@ -181,7 +181,7 @@ def _shares_b(problem: MatrixProblem) -> bool:
 def _bytes_of_b(problem: MatrixProblem) -> int:
     """The bytes of B of one outer index."""
     depth: int = sum(chunk.depth for chunk in problem.chunks)
-    return 4 * problem.columns * depth
+    return problem.arithmetic.size * problem.columns * depth
 
 
 def utilisation(isa: Isa, rows: int, columns: int) -> float:
