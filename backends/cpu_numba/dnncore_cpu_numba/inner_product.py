@@ -13,12 +13,14 @@ from collections.abc import Collection
 import numpy as np
 
 from dnncore.backend import Attributes, InnerProduct, MemoryDesc, Refused
-from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
+from dnncore_cpu_numba.codegen.isa import BEST, DOT_ISAS, ISAS
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
+from dnncore_cpu_numba.gemm import ranges
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
+from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
-from dnncore_cpu_numba.gemm.quantization import WORDS, Terms, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import FACTORS, Terms, refuse_uniform, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -32,7 +34,8 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     def resolved(self, op: InnerProduct) -> InnerProduct:
         """Activations become row-major, the filter vectors of output channels."""
         op = op.resolve_any(**{op.SRC: self._src_tag(op.src_role), op.DST: "ab"})
-        formats = {op.WEIGHTS: self._weights_tag(op.src_role, self.arithmetic(op))}
+        tag = self._weights_tag(op.src_role, self.arithmetic(op))
+        formats = {op.WEIGHTS: "a" + _order(op.src_role) if is_decompressed(op) else tag}
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
         return op.resolve_any(**formats)
@@ -52,7 +55,9 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
         """The result, and the factors if they are multiplied as they are."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
         bias = ("bias", "diff_bias") if op.data_type == "f64" else ("bias",)
-        return (op.result_name, *bias, *(() if self.arithmetic(op).converts else factors))
+        if self.arithmetic(op).converts:
+            factors = factors[1:] if is_decompressed(op) else []
+        return (op.result_name, *bias, *factors)
 
     def _src_tag(self, desc: MemoryDesc) -> str:
         """The tag of row-major activations."""
@@ -89,8 +94,8 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
 class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
-    data_types = (*FLOATS, "f64", *INTEGERS)
-    attributes = WORDS
+    data_types = (*FLOATS, "f64", *INTEGERS, *SMALL)
+    attributes = ("scales", "zero_points", "groups")
 
     def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""
@@ -108,19 +113,19 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
 
     def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""
-        order = _order(op.src_role)
-        weights = plan.tensors["weights"]
         arithmetic = self.arithmetic(op)
+        scales = prepare(plan, op, attr, arithmetic)
+        weights = plan.tensors["weights"]
         if arithmetic.group > 1:
             weights = self._in_groups(plan, weights, op.src_role, arithmetic)
-        elif op.weights_role.ndims > 2 or op.weights_role.inner_blocks:
+        elif weights.desc.ndims > 2 or weights.desc.inner_blocks:
             tag = self._weights_tag(op.src_role, arithmetic)
             weights = self._in_vectors(plan.read(weights, tag))
         zeros = {name: plan.tensors.get(f"{name}_zero_points") for name in ("src", "weights")}
         MatrixProduct(
-            isa=self.isa, a=_read_rows(plan, plan.tensors["src"], order),
+            isa=self.isa, a=_read_rows(plan, plan.tensors["src"], _order(op.src_role)),
             b=transposed(weights), c=plan.tensors["dst"],
-            terms=Terms.of(plan, op, attr, _as_dst), arithmetic=arithmetic,
+            terms=Terms.of(plan, op, attr, _as_dst, scales=scales), arithmetic=arithmetic,
             a_zero=zeros["src"] and _as_dst("src_zero_points", zeros["src"]),
             b_zero=zeros["weights"] and _as_dst("weights_zero_points", zeros["weights"]),
         ).append_to(plan)  # fmt: skip
@@ -136,6 +141,39 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
             _matrix_dims(weights.desc), weights.desc.data_type, f"AB{self.isa.lanes}a{group}b"
         )
         return weights.seen_as(panels)
+
+
+class GemmInnerProductForward(BrgemmInnerProductForward):
+    """Products of s32, for integers whose scales or zero points vary along K."""
+
+    NAME = "cpu_numba:gemm"
+    data_types = (*FLOATS, *INTEGERS, *SMALL)
+
+    def arithmetic(self, _op: InnerProduct) -> Arithmetic:
+        """Products of s32."""
+        return Arithmetic("s32", "s32")
+
+    def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
+        """Refuse what other implementations compute faster."""
+        return (
+            refuse_uniform(op, attr)
+            or ranges.refuse_many(op, attr)
+            or PlannedImplementation.refused(self, op, attr)
+        )
+
+    def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
+        """Append the steps."""
+        prepare(plan, op, attr, self.arithmetic(op))
+        order = "bcde"[: op.src_role.ndims - 1]
+        src, weights = (_read_rows(plan, plan.tensors[name], order) for name in FACTORS)
+        product = MatrixProduct(
+            isa=self.isa, a=src, b=transposed(weights), c=plan.tensors["dst"],
+            terms=Terms.of(plan, op, attr, _as_dst, scales=()), arithmetic=self.arithmetic(op),
+        )  # fmt: skip
+        scales = [plan.tensors.get(f"{name}_scales") for name in FACTORS]
+        src_scale, weights_scale = (own and _rows(own) for own in scales)
+        weights_scale = weights_scale and transposed(weights_scale)
+        ranges.append_ranges(plan, product, src_scale, weights_scale)
 
 
 class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
@@ -267,6 +305,8 @@ def _matrix_dims(desc: MemoryDesc) -> tuple[int, int]:
     return desc.dims[0], math.prod(desc.dims[1:])
 
 
-FORWARD = tuple(BrgemmInnerProductForward(isa) for isa in (*DOT_ISAS, *ISAS))
+FORWARD = (
+    *(BrgemmInnerProductForward(isa) for isa in (*DOT_ISAS, *ISAS)), GemmInnerProductForward(BEST),
+)  # fmt: skip
 BACKWARD_DATA = tuple(BrgemmInnerProductBackwardData(isa) for isa in (*DOT_ISAS, *ISAS))
 BACKWARD_WEIGHTS = tuple(BrgemmInnerProductBackwardWeights(isa) for isa in (*DOT_ISAS, *ISAS))

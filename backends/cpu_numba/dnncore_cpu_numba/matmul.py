@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from dnncore.backend import Attributes, MatMul, Refused
-from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
+from dnncore_cpu_numba.codegen.isa import BEST, DOT_ISAS, ISAS
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
+from dnncore_cpu_numba.gemm import ranges
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
+from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
-from dnncore_cpu_numba.gemm.quantization import WORDS, Terms, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import Terms, refuse_uniform, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
 
 class BrgemmMatMul(PlannedImplementation[MatMul]):
-    """One product; weights that may be `any` become panels."""
+    """One product; weights that may be `any` become panels, unless they are decompressed."""
 
-    data_types = (*FLOATS, "f64", *INTEGERS)
-    attributes = WORDS
+    data_types = (*FLOATS, "f64", *INTEGERS, *SMALL)
+    attributes = ("scales", "zero_points", "groups")
 
     def arithmetic(self, op: MatMul) -> Arithmetic:
         """Products of groups of k, where the instruction set has them."""
         return Arithmetic.of(op.src, op.weights, self.isa)
 
     def kept(self, op: MatMul) -> tuple[str, ...]:
-        """The result, and the factors if they are multiplied as they are."""
-        return ("dst", "bias", *(() if self.arithmetic(op).converts else ("src", "weights")))
+        """The result, and the factors if they are multiplied or decompressed as they are."""
+        if not self.arithmetic(op).converts:
+            return ("dst", "bias", "src", "weights")
+        return ("dst", "bias", *(("weights",) if is_decompressed(op) else ()))
 
     def refused(self, op: MatMul, attr: Attributes) -> Refused | None:
-        """Refuse scales and zero points that vary along K."""
+        """Refuse scales and zero points of integers that vary along K."""
         return super().refused(op, attr) or refuse_varying(op, attr)
 
     def resolved(self, op: MatMul) -> MatMul:
@@ -36,17 +42,25 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         arithmetic = self.arithmetic(op)
         lanes = arithmetic.vectors_of(self.isa).lanes
         panels = blocked_columns(op.weights, lanes, arithmetic.group)
-        op = op.resolve_any(src=plain, weights=panels, dst=plain)
+        weights = plain if is_decompressed(op) else panels
+        op = op.resolve_any(src=plain, weights=weights, dst=plain)
         return op if op.bias is None else op.resolve_any(bias=plain)
 
     def plan(self, plan: ProgramPlan, op: MatMul, attr: Attributes) -> None:
         """Append the steps."""
-        MatrixProduct(
-            isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
-            terms=Terms.of(plan, op, attr), arithmetic=self.arithmetic(op),
-            a_zero=plan.tensors.get("src_zero_points"),
+        scales = prepare(plan, op, attr, self.arithmetic(op))
+        product = self.product(plan, op, Terms.of(plan, op, attr, scales=scales))
+        dataclasses.replace(
+            product, a_zero=plan.tensors.get("src_zero_points"),
             b_zero=plan.tensors.get("weights_zero_points"),
         ).append_to(plan)  # fmt: skip
+
+    def product(self, plan: ProgramPlan, op: MatMul, terms: Terms) -> MatrixProduct:
+        """The product without zero points of its factors."""
+        return MatrixProduct(
+            isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
+            terms=terms, arithmetic=self.arithmetic(op),
+        )  # fmt: skip
 
     def utilisation(self, op: MatMul) -> float:
         """The utilisation of tiles of rows by columns."""
@@ -54,4 +68,30 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         return speed * utilisation(self.isa, *op.dst.dims[-2:])
 
 
-TABLE = tuple(BrgemmMatMul(isa) for isa in (*DOT_ISAS, *ISAS))
+class GemmMatMul(BrgemmMatMul):
+    """Products of s32, for integers whose scales or zero points vary along K."""
+
+    NAME = "cpu_numba:gemm"
+    data_types = (*FLOATS, *INTEGERS, *SMALL)
+
+    def arithmetic(self, _op: MatMul) -> Arithmetic:
+        """Products of s32."""
+        return Arithmetic("s32", "s32")
+
+    def refused(self, op: MatMul, attr: Attributes) -> Refused | None:
+        """Refuse what other implementations compute faster."""
+        return (
+            refuse_uniform(op, attr)
+            or ranges.refuse_many(op, attr)
+            or PlannedImplementation.refused(self, op, attr)
+        )
+
+    def plan(self, plan: ProgramPlan, op: MatMul, attr: Attributes) -> None:
+        """Append the steps."""
+        prepare(plan, op, attr, self.arithmetic(op))
+        product = self.product(plan, op, Terms.of(plan, op, attr, scales=()))
+        scales = (plan.tensors.get(f"{name}_scales") for name in ("src", "weights"))
+        ranges.append_ranges(plan, product, *scales)
+
+
+TABLE = (*(BrgemmMatMul(isa) for isa in (*DOT_ISAS, *ISAS)), GemmMatMul(BEST))

@@ -19,7 +19,7 @@ from llvmlite import ir
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.isa import Isa, host_cpu
-from dnncore_cpu_numba.codegen.type_conversion import F64, I16
+from dnncore_cpu_numba.codegen.type_conversion import F64, I16, PACKED
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant
 
 TILE_SPEED = 2  # for each element of a group, measured
@@ -46,6 +46,8 @@ class Arithmetic:
         Of s8, those of u8 that are larger by 128, if the set has such instructions.
         """
         own = cls(a.data_type, b.data_type)
+        if own.a in INTEGERS and own.b in PACKED:
+            own = cls(own.a, "s8")
         if own.a != own.b and not own.is_integer:
             return cls()
         if own.is_integer and not own.is_native(isa):

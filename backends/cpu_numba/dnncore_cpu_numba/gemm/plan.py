@@ -296,7 +296,7 @@ class PlannedImplementation(Implementation[OpT]):
         arithmetic = self.arithmetic(op)
         factors = [desc.data_type for _, desc in op.tensors()[:2]]
         exact = arithmetic.is_integer or self.has_exact_sums(op)
-        if INTEGERS.intersection(factors) and not exact:
+        if factors[0] in INTEGERS and not exact:
             return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")

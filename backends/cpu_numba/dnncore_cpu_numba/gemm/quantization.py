@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from dnncore.backend import Attributes, Operation, Refused
+from dnncore_cpu_numba.codegen.type_conversion import INTEGERS
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -33,15 +34,16 @@ class Terms:
     def of(
         cls, plan: ProgramPlan, op: Operation, attr: Attributes,
         as_dst: Callable[[str, Tensor], Tensor] = lambda _name, tensor: tensor,
-        operands: Sequence[Tensor] | None = None,
+        operands: Sequence[Tensor] | None = None, scales: Sequence[str] = FACTORS,
     ) -> Terms:  # fmt: skip
         """Those of an operation.
 
         as_dst: as_dst(name, tensor) gives an argument the rank of dst; its dims are 1 or those of
-        dst. operands: those of post-ops; by default, the arguments.
+        dst. operands: those of post-ops; by default, the arguments. scales: the factors whose
+        scales apply to sums.
         """
-        scales = [f"{name}_scales" for name in FACTORS if name in attr.scales]
-        before = [("scale", scales)] if scales else []
+        own_scales = [f"{name}_scales" for name in scales if name in attr.scales]
+        before = [("scale", own_scales)] if own_scales else []
         if "bias" in plan.tensors:
             before.append(("add", ["bias"]))
         after = []
@@ -58,6 +60,12 @@ class Terms:
         counts = [[(algorithm, len(names)) for algorithm, names in own] for own in (before, after)]
         return cls(attr, tensors, *counts)
 
+    def following(self, scales: Sequence[Tensor], addend: Tensor) -> Terms:
+        """These stages after one that scales the sums and one that adds a tensor."""
+        first = [("scale", len(scales))] if scales else []
+        before = [*first, ("add", 1), *self.before]
+        return replace(self, tensors=[*scales, addend, *self.tensors], before=before)
+
     def changed(self, change: Callable[[Tensor], Tensor]) -> Terms:
         """These stages after a function changed each operand."""
         return replace(self, tensors=[change(tensor) for tensor in self.tensors])
@@ -69,17 +77,49 @@ class Terms:
 
 
 def refuse_varying(op: Operation, attr: Attributes) -> Refused | None:
-    """Refuse scales and zero points that vary along K, and zero points of four bits."""
-    for kind in WORDS:
-        for name, own in getattr(attr, kind).items():
-            if own.data_type in ("s4", "u4"):
-                return Refused("attribute", f"no {kind} of type {own.data_type}")
-            dims = own.desc(getattr(op, name)).dims
-            summed = {"src": dims[1:], "weights": dims[1:]}.get(name, ())
-            if op.KIND == "matmul":
-                summed = {"src": dims[-1:], "weights": dims[-2:-1]}.get(name, ())
-            elif name == "weights" and len(getattr(op, name).dims) > op.result.ndims > 2:
-                summed = dims[2:]  # behind groups
-            if any(size != 1 for size in summed):
-                return Refused("attribute", f"no {kind} of {name} that vary along K; got {dims}")
+    """Refuse scales and zero points of integers that vary along K."""
+    if op.data_type not in INTEGERS:
+        return None
+    for kind, name in varying(op, attr):
+        dims = getattr(attr, kind)[name].desc(getattr(op, name)).dims
+        return Refused("attribute", f"no {kind} of {name} that vary along K; got {dims}")
     return None
+
+
+def refuse_uniform(op: Operation, attr: Attributes) -> Refused | None:
+    """Refuse all but integers with scales or zero points that vary along K."""
+    if op.data_type not in INTEGERS:
+        return Refused("type", f"takes src of {', '.join(INTEGERS)}; got {op.data_type}")
+    if not varying(op, attr):
+        return Refused("attribute", "takes scales or zero points that vary along K; there are none")
+    return None
+
+
+def varying(op: Operation, attr: Attributes) -> list[tuple[str, str]]:
+    """The kind and the tensor of scales and zero points that vary along K."""
+    return [
+        (kind, name)
+        for kind in WORDS
+        for name, dims in _summed(op, attr, kind).items()
+        if any(size != 1 for size in dims)
+    ]
+
+
+def summed(op: Operation, attr: Attributes, kind: str) -> list[tuple[int, ...]]:
+    """The dims of the factors' scales or zero points along which products are summed up."""
+    return list(_summed(op, attr, kind).values())
+
+
+def _summed(op: Operation, attr: Attributes, kind: str) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for name in FACTORS:
+        if own := getattr(attr, kind).get(name):
+            tensor = getattr(op, name)
+            dims = own.desc(tensor).dims
+            if op.KIND == "matmul":
+                found[name] = dims[-1:] if name == "src" else dims[-2:-1]
+            elif name == "weights" and tensor.ndims > op.result.ndims > 2:
+                found[name] = dims[2:]  # behind groups
+            else:
+                found[name] = dims[1:]
+    return found

@@ -1,0 +1,85 @@
+"""The factors of products as they are multiplied: decompressed, with zero points and scales.
+
+Weights of fewer bits than src are decompressed. So is a factor of floats whose scales vary along K.
+Integers are converted to s32, without their zero points, where those vary along K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnncore.backend import Attributes, Operation
+from dnncore_cpu_numba.codegen.type_conversion import F8, INTEGERS, PACKED
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
+from dnncore_cpu_numba.gemm.decompression import Values, decompressed
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.quantization import FACTORS, WORDS, varying
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+SMALL = (*F8, *PACKED)  # types that only weights have
+
+
+def is_decompressed(op: Operation) -> bool:
+    """Whether weights have fewer bits than src, or 4."""
+    own = op.tensors()[1][1].data_type
+    return own in SMALL or (own in INTEGERS and op.data_type not in INTEGERS)
+
+
+def prepare(
+    plan: ProgramPlan, op: Operation, attr: Attributes, arithmetic: Arithmetic
+) -> Sequence[str]:
+    """Replace factors, zero points and scales of a plan by what the product reads.
+
+    Returns the names of the factors whose scales are left to the epilogue.
+    """
+    whole = arithmetic.a == "s32"
+    moves = [name for kind, name in varying(op, attr) if kind == "scales" and not whole]
+    left = set(FACTORS)
+    if op.data_type not in INTEGERS:
+        moves += ["weights"] if is_decompressed(op) else []
+        for name in dict.fromkeys(moves):
+            zero, scale = (_values(plan, attr, kind, name) for kind in ("zero_points", "scales"))
+            plan.tensors[name] = decompressed(plan, plan.tensors[name], "f32", zero, scale)
+            left.remove(name)
+    elif whole:
+        for name in FACTORS:
+            zero = _values(plan, attr, "zero_points", name)
+            plan.tensors[name] = decompressed(plan, plan.tensors[name], "s32", zero)
+    elif is_decompressed(op):
+        plan.tensors["weights"] = decompressed(plan, plan.tensors["weights"], "s8")
+    for kind in WORDS:
+        for name in getattr(attr, kind):
+            if name in left or name == op.result_name:
+                _spread(plan, op, attr, kind, name)
+    return [name for name in FACTORS if name in left]
+
+
+def _values(plan: ProgramPlan, attr: Attributes, kind: str, name: str) -> Values | None:
+    """The scales or zero points of a tensor."""
+    tensor = plan.tensors.get(f"{name}_{kind}")
+    if tensor is None:
+        return None
+    return Values(tensor, _groups(attr, kind, name, tensor))
+
+
+def _groups(attr: Attributes, kind: str, name: str, tensor: Tensor) -> list[int]:
+    """The sizes of groups along all dims; 1 where one value belongs to all elements."""
+    groups = getattr(attr, kind)[name].groups
+    sizes = [*[1] * (tensor.desc.ndims - len(groups)), *groups]
+    return [1 if dim == 1 else size for dim, size in zip(tensor.desc.dims, sizes, strict=True)]
+
+
+def _spread(plan: ProgramPlan, op: Operation, attr: Attributes, kind: str, name: str) -> None:
+    """Replace values of groups by one for each row or column, and those of 4 bits by s32.
+
+    Along K, they remain what they are.
+    """
+    tensor = plan.tensors[f"{name}_{kind}"]
+    groups = _groups(attr, kind, name, tensor)
+    if op.KIND == "matmul":
+        groups[-1 if name == "src" else -2] = 1
+    else:
+        groups[1:] = [1] * (len(groups) - 1)
+    if max(groups, default=1) > 1 or tensor.desc.data_type in PACKED:
+        target = "f32" if kind == "scales" else "s32"
+        plan.tensors[f"{name}_{kind}"] = decompressed(plan, tensor, target, repeats=groups)

@@ -1,0 +1,66 @@
+"""Products of integers with scales that vary along K: a sum for each range of K with one scale.
+
+    x = 0, then x = x + f32(sum of a range) * (scale of A * scale of B) in order of K
+
+Each range is a product of its own, which adds the sum of those before it. After the last one come
+the other terms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from dnncore.backend import Attributes, MemoryDesc, Operation, Refused
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.product import MatrixProduct
+from dnncore_cpu_numba.gemm.quantization import Terms, summed
+from dnncore_cpu_numba.runtime.program import Table
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+MOST_RANGES = 1024  # each is a step or several
+
+
+def refuse_many(op: Operation, attr: Attributes) -> Refused | None:
+    """Refuse so many ranges that their steps take longer than their products."""
+    found = math.prod(math.lcm(*sizes) for sizes in zip(*summed(op, attr, "scales"), strict=True))
+    if found <= MOST_RANGES:
+        return None
+    return Refused("attribute", f"takes up to {MOST_RANGES} scales along K; got {found}")
+
+
+def append_ranges(
+    plan: ProgramPlan, product: MatrixProduct, scale_a: Tensor | None, scale_b: Tensor | None
+) -> None:
+    """Append a product whose scales have the rank of C, with K as the last dim but one of B's."""
+    scales = [(own, dim) for own, dim in ((scale_a, -1), (scale_b, -2)) if own is not None]
+    ranges = math.lcm(*(own.desc.dims[dim] for own, dim in scales))
+    dims = product.c.desc.dims
+    start = Tensor(Table(np.zeros(1, np.float32)), MemoryDesc((1,) * len(dims)))
+    if ranges <= 1:
+        terms = product.terms.following([own for own, _ in scales] if ranges else [], start)
+        dataclasses.replace(product, terms=terms).append_to(plan)
+        return
+    room = plan.scratch(MemoryDesc(dims))
+    for part in range(ranges):
+        last = part == ranges - 1
+        terms = product.terms if last else Terms()
+        own_scales = [
+            _part(own, dim, part * own.desc.dims[dim] // ranges, own.desc.dims[dim])
+            for own, dim in scales
+        ]
+        dataclasses.replace(
+            product, a=_part(product.a, -1, part, ranges), b=_part(product.b, -2, part, ranges),
+            c=product.c if last else room,
+            terms=terms.following(own_scales, room if part else start),
+        ).append_to(plan)  # fmt: skip
+
+
+def _part(tensor: Tensor, dim: int, part: int, parts: int) -> Tensor:
+    """One of equal parts along a dim."""
+    dims, start = list(tensor.desc.dims), [0] * tensor.desc.ndims
+    dims[dim] //= parts
+    start[dim] = part * dims[dim]
+    return tensor.seen_as(tensor.desc.submemory(dims, start))
