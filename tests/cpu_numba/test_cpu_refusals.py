@@ -67,7 +67,7 @@ def test_more_operands_than_a_product_reads():
     reasons = refusals(product, steps(count))
     wanted = f"{2 * count} operands and steps; fewer than {MOST_OPERANDS} do"
     assert reasons
-    names = tuple(isa.name for isa in DOT_ISAS)  # they refuse the types first
+    names = (*(isa.name for isa in DOT_ISAS), ":gemm")  # they refuse the types first
     reasons = {name: own for name, own in reasons.items() if not name.endswith(names)}
     assert all(wanted in own for own in reasons.values()), reasons
 
