@@ -20,7 +20,7 @@ from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
-from dnncore_cpu_numba.gemm.quantization import FACTORS, Terms, refuse_uniform, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, FACTORS, Terms, refuse_uniform, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -95,7 +95,7 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
     data_types = (*FLOATS, "f64", *INTEGERS, *SMALL)
-    attributes = ("scales", "zero_points", "groups")
+    attributes = (*ATTRIBUTES, "groups")
 
     def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""

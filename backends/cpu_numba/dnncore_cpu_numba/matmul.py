@@ -12,7 +12,7 @@ from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
-from dnncore_cpu_numba.gemm.quantization import Terms, refuse_uniform, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, Terms, refuse_uniform, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
 
@@ -20,7 +20,7 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
     """One product; weights that may be `any` become panels, unless they are decompressed."""
 
     data_types = (*FLOATS, "f64", *INTEGERS, *SMALL)
-    attributes = ("scales", "zero_points", "groups")
+    attributes = (*ATTRIBUTES, "groups")
 
     def arithmetic(self, op: MatMul) -> Arithmetic:
         """Products of groups of k, where the instruction set has them."""

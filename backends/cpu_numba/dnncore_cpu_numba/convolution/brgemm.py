@@ -27,7 +27,7 @@ from dnncore_cpu_numba.gemm.corrections import Term
 from dnncore_cpu_numba.gemm.cover import Windows
 from dnncore_cpu_numba.gemm.plan import INTEGERS, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
-from dnncore_cpu_numba.gemm.quantization import WORDS, Terms, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, Terms, refuse_varying
 from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
 from dnncore_cpu_numba.runtime.program import Arg
@@ -154,7 +154,7 @@ class BrgemmData(Brgemm):
     """
 
     data_types = (*FLOATS, *INTEGERS)
-    attributes = WORDS
+    attributes = ATTRIBUTES
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""

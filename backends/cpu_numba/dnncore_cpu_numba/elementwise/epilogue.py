@@ -128,13 +128,11 @@ def _stage(post_op: PostOp, operand: Callable[[str, int], Operand], *, fused: bo
             raise post_ops.UnknownAlgorithm(f"has no post-op {kind!r}")
 
 
-def f32_stages(attr: Attributes) -> list[str]:
-    """The algorithms of a chain that are functions of f32 only, those of `Call`s."""
-    return [
-        post_op.algorithm
-        for post_op in attr.post_ops
-        if post_op.kind == "eltwise" and post_op.algorithm not in INLINE
-    ]
+def has_calls(attr: Attributes) -> bool:
+    """Whether a chain has a `Call`, whose function computes with f32."""
+    return any(
+        post_op.kind == "eltwise" and post_op.algorithm not in INLINE for post_op in attr.post_ops
+    )
 
 
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:

@@ -30,7 +30,8 @@ from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
-from dnncore_cpu_numba.elementwise.epilogue import f32_stages
+from dnncore_cpu_numba.elementwise.epilogue import has_calls
+from dnncore_cpu_numba.elementwise.finish import finish
 from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.placed import placed_steps
@@ -40,6 +41,7 @@ from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 ALIGNMENT = 128  # bytes
+RANDOM = ("dropout", "stochastic_rounding")
 INTEGERS = frozenset({"s8", "u8", "s32"})
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
 NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
@@ -226,6 +228,30 @@ class ProgramPlan:
         self._copied += copied
         self._launches += 1
 
+    def _copy_back(self) -> None:
+        """Append the copies from rooms to outputs."""
+        for append in self._pending.values():
+            append()
+        self._pending.clear()
+
+    def finish(self, op: Operation, attr: Attributes, room: Tensor, *, stepwise: bool) -> None:
+        """Append what follows a result, from room for it to the output.
+
+        stepwise: each step is rounded to f32, as those of products of integers are.
+        """
+        self._copy_back()
+        ending = finish(op, attr, self.tensors, 2, self._top, stepwise=stepwise)
+        self._top += ending.nbytes
+        self.nbytes = max(self.nbytes, self._top)
+        tensors = [self.tensors[op.result_name], room, *ending.tensors]
+        held = "f64" if stepwise else room.desc.data_type
+
+        def steps() -> list[Step]:
+            chain = chain_steps(op.result.dims, tensors, ending.stages, held)
+            return [*ending.before(), *chain]
+
+        self._append(steps, sum(tensor.desc.nbytes for tensor in tensors))
+
     def steps(self) -> list[Step]:
         """Make the steps, which compiles kernels."""
         return [step for part in self._parts for step in part()]
@@ -236,8 +262,7 @@ class ProgramPlan:
         op: with every format resolved. utilisation: the part of the peak that the tiles reach when
         their data are in cache.
         """
-        for append in self._pending.values():
-            append()
+        self._copy_back()
         for room, tensor in self._rounded:
             self._convert(room, tensor)
         return Accepted(
@@ -265,6 +290,7 @@ class PlannedImplementation(Implementation[OpT]):
     """
 
     data_types: Collection[str] = FLOATS
+    attributes: Collection[str] = RANDOM
     NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
     HAS_KNOBS: ClassVar[bool] = True
 
@@ -282,12 +308,41 @@ class PlannedImplementation(Implementation[OpT]):
         self, op: OpT, attr: Attributes, engine: Any, values: Mapping[str, Any]
     ) -> Accepted:
         """The acceptance with values of knobs."""
-        plan = ProgramPlan(op, attr, Blocking(engine.num_threads, **values), self.kept(op))
-        self.plan(plan, op, attr)
+        blocking = Blocking(engine.num_threads, **values)
+        if self._has_second_pass(op, attr):
+            plan = self._in_two_passes(op, attr, blocking)
+        else:
+            plan = ProgramPlan(op, attr, blocking, self.kept(op))
+            self.plan(plan, op, attr)
         answer = plan.accepted(op, engine, self.utilisation(op))
         own = knobs(self.isa) if self.HAS_KNOBS else ()
         tune = partial(self._planned, op, attr, engine) if own else None
         return replace(answer, knobs=own, tune=tune)
+
+    def _has_second_pass(self, op: OpT, attr: Attributes) -> bool:
+        """Whether random numbers, or functions of f64, follow the products."""
+        random = attr.dropout is not None or attr.rounding == "stochastic"
+        return random or (op.data_type == "f64" and has_calls(attr))
+
+    def _in_two_passes(self, op: OpT, attr: Attributes, blocking: Blocking) -> ProgramPlan:
+        """The plan of scaled sums with bias in the scratchpad, and of a chain behind them."""
+        name, held = op.result_name, "f64" if op.data_type == "f64" else "f32"
+        plan = ProgramPlan(op, attr, blocking, (*self.kept(op), name))
+        result = plan.tensors[name]
+        room = plan.scratch(op.result.with_data_type(held).with_offset0(0))
+        plan.tensors[name] = room
+        scales, zero_points = (
+            {key: own for key, own in given.items() if key != name}
+            for given in (attr.scales, attr.zero_points)
+        )
+        first = replace(
+            attr, post_ops=(), dropout=None, rounding="environment", scales=scales,
+            zero_points=zero_points,
+        )  # fmt: skip
+        self.plan(plan, op.with_descs(**{name: room.desc}), first)
+        plan.tensors[name] = result
+        plan.finish(op, attr, room, stepwise=self.arithmetic(op).is_integer)
+        return plan
 
     def refused(self, op: OpT, attr: Attributes) -> Refused | None:
         """The reason to refuse an operation, or None."""
@@ -300,8 +355,6 @@ class PlannedImplementation(Implementation[OpT]):
             return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
-        if arithmetic.real == "f64" and (steps := f32_stages(attr)):
-            return Refused("attribute", f"has no post-op {steps[0]} of f64")
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")

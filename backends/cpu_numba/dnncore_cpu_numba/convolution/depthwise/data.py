@@ -33,7 +33,7 @@ from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.gemm.plan import INTEGERS, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Matrix
-from dnncore_cpu_numba.gemm.quantization import WORDS, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 
@@ -115,7 +115,7 @@ class DepthwiseData(Depthwise):
     """
 
     data_types = (*FLOATS, *INTEGERS)
-    attributes = WORDS
+    attributes = ATTRIBUTES
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse zero points of factors, with which sums in f32 may be inexact."""
