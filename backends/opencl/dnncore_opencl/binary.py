@@ -13,12 +13,14 @@ from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 class Binary(Elementwise[core.Binary]):
     """Any algorithm, with post-ops."""
 
+    attributes = (*Elementwise.attributes, "scales")
     like: ClassVar = {"dst": "src0"}
 
     def compute(self, op: core.Binary, attr: Attributes, work: Pass) -> None:
         """Combine the elements of src0, src1 and, as the condition of `select`, src2."""
-        work.start("v0")
-        work.then(binary(op.algorithm, [f"v{i}" for i in range(1, work.result)]))
+        work.start(work.dequantized("src0"))
+        others = [argument.name for argument, _ in op.tensors()[1:-1]]
+        work.then(binary(op.algorithm, [f"({work.dequantized(name)})" for name in others]))
         work.post_ops(attr)
 
     def refuse(self, op: core.Binary, attr: Attributes, engine: Any) -> Refused | None:

@@ -8,18 +8,16 @@ from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_opencl.codegen.vectors import COMPUTED, HALVES, TYPES
+from dnncore_opencl.codegen.vectors import COMPUTED, F8, HALVES, INTEGERS, PACKED, TYPES
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradReorder
 from dnncore_opencl.convolution.winograd.gpu import WinogradPlanesReorder
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 FLOATS = ("f32", "f64")
-TO_FLOAT = {  # exactly, or with a last bit that lets it be rounded again
-    "f32": "{}",
+SMALL = (*HALVES, *F8, *PACKED)  # whose values are floats
+TO_FLOAT = dict.fromkeys(("f32", *SMALL), "{}") | {  # or with a last bit for a second rounding
     "f64": "double_to_odd_floatLANES({})",
-    "f16": "{}",
-    "bf16": "{}",
     "s32": "int_to_odd_floatLANES({})",
     "s8": "convert_floatLANES({})",
     "u8": "convert_floatLANES({})",
@@ -29,20 +27,25 @@ TO_FLOAT = {  # exactly, or with a last bit that lets it be rounded again
 class Reorder(Elementwise[core.Reorder]):
     """Any formats, and all data types of the operation."""
 
-    data_types = (*FLOATS, *HALVES)
+    data_types: tuple[str, ...] = (*FLOATS, *SMALL, *INTEGERS)
+    attributes: tuple[str, ...] = (*Elementwise.attributes, "scales", "zero_points", "groups")
 
     def compute(self, op: core.Reorder, attr: Attributes, work: Pass) -> None:
-        """Convert v0; a chain of post-ops works in f32 between two conversions."""
+        """Convert v0; attributes work in f32 between two conversions."""
         src, dst = op.src.data_type, op.dst.data_type
-        if not attr.post_ops and dst in HALVES and "_odd_" in TO_FLOAT[src]:
-            work.snippets.append("odd")
-        if attr.post_ops:
-            work.start("v0")
+        if attr.post_ops or attr.words:
+            work.is_exact = True  # also of post-ops
+            value = work.dequantized("src")
+            work.start(value.replace("v0", "convert_floatLANES(v0)") if src == "f64" else value)
             work.post_ops(attr)
-        else:
-            work.copies_bits = src == dst
-            work.keeps_integers = True
-            work.start(_converted(src, dst, "v0"), dst)
+            if dst == "f64":
+                work.stored = "convert_doubleLANES(x)"
+            return
+        work.copies_bits = src == dst
+        work.keeps_integers = True
+        if dst in SMALL and "_odd_" in TO_FLOAT[src]:
+            work.snippets.append("odd")
+        work.start(_converted(src, dst, "v0"), work.kind(1))
 
     def refuse(self, op: core.Reorder, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse post-ops of types that do not fit into f32, and f64 on devices that lack it."""
@@ -64,6 +67,8 @@ class Transpose(Reorder):
     """Formats that are contiguous along different dims, through tiles."""
 
     name = "opencl:transpose"
+    data_types = (*FLOATS, *HALVES, *F8, *INTEGERS)
+    attributes = ()
     pass_type = TransposedPass
 
     def refuse(self, op: core.Reorder, attr: Attributes, engine: Any) -> Refused | None:
@@ -94,9 +99,9 @@ def _converted(src: str, dst: str, value: str) -> str:
     """
     if src == dst:
         return value
-    if dst in HALVES:
+    if dst in SMALL:
         return TO_FLOAT[src].format(value)
-    if src in HALVES:
+    if src in SMALL:
         return _converted("f32", dst, value)
     convert = f"convert_{TYPES[dst]}LANES"
     if dst in FLOATS:

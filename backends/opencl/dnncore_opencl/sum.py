@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.copies.staging import redirected
-from dnncore_opencl.elementwise.implementation import Elementwise, Pass
+from dnncore_opencl.elementwise.implementation import Pass, Passes
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 MOST_SRCS = 16  # per pass: a device need only take 1024 bytes of arguments; a src's may be 60
 
 
-class Sum(Elementwise[core.Sum]):
+class Sum(Passes[core.Sum]):
     """A pass for every so many srcs, with post-ops in the last; partial sums are scratch."""
 
     like: ClassVar = {"dst": "src0"}
@@ -47,9 +47,12 @@ class Sum(Elementwise[core.Sum]):
         buffers.append(Arg(len(op.srcs)) if is_whole else Scratch())
         descs.append(op.dst if is_whole else _partial(op))
         result = len(descs) - 1
+        if is_whole:
+            buffers += [Arg(len(op.srcs) + 1 + i) for i in range(len(attr.arguments(op)))]
         operands = attr.operands() if is_whole else []
-        buffers += [Arg(len(op.srcs) + 1 + i) for i in range(len(operands))]
         work = Pass(engine, [*descs, *(desc for _, desc in operands)], result)
+        if is_whole:
+            work.take(op, attr)
         scales = op.scales[first : last + 1]
         terms = [f"{work.parameters.real(scale)} * v{i}" for i, scale in enumerate(scales)]
         work.start(" + ".join((*terms, f"v{len(terms)}") if first else terms))

@@ -57,10 +57,11 @@ class Grid:
         snippets: Sequence[str],
         options: tuple[str, ...] = (),
         work: float = math.inf,
+        is_exact: bool = False,
     ) -> Launch:
         """Launch a kernel that has these parameters; see `Source` and `Launch`."""
         defines = {**defines, **parameters.defines}
-        source = Source(kernel, parameters.schema, defines, snippets, options)
+        source = Source(kernel, parameters.schema, defines, snippets, options, is_exact=is_exact)
         return Launch(source, parameters.arguments, self.size, self.group, work)
 
 

@@ -16,11 +16,11 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dnncore.backend import MemoryDesc
 from dnncore.planning.loops import is_one_loop, merged
-from dnncore_opencl.codegen.vectors import TYPES
+from dnncore_opencl.codegen.vectors import PACKED, TYPES
 from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch, Value
 
 LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
@@ -36,8 +36,47 @@ class Digit(NamedTuple):
 Digits = tuple[Digit, ...]  # of one logical index, slowest first
 
 
-def digits(desc: MemoryDesc, dim: int) -> Digits:
+def elements(desc: MemoryDesc) -> int:
+    """The number of elements from a buffer's begin to the end of a tensor."""
+    return desc.nbytes // desc.itemsize * (2 if desc.data_type in PACKED else 1)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A plain tensor each of whose elements belongs to a group of neighbours of another tensor.
+
+    sizes: of a group along each dim.
+    """
+
+    values: MemoryDesc
+    sizes: tuple[int, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is as in the tensor itself."""
+        return getattr(self.values, name)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Those of the other tensor, and 1 where there is one group."""
+        sizes = zip(self.values.dims, self.sizes, strict=True)
+        return tuple(n * size if n > 1 else 1 for n, size in sizes)
+
+    @property
+    def padded_dims(self) -> tuple[int, ...]:
+        """The same."""
+        return self.dims
+
+    @classmethod
+    def of(cls, values: MemoryDesc, groups: Sequence[int]) -> Spread:
+        """Groups are those of the last dims."""
+        return cls(values, (1,) * (values.ndims - len(groups)) + tuple(groups))
+
+
+def digits(desc: MemoryDesc | Spread, dim: int) -> Digits:
     """Return the digits of dim `dim`; the first one counts whole blocks, or plain elements."""
+    if isinstance(desc, Spread):
+        first = Digit(desc.values.dims[dim], desc.strides[dim])
+        return (first, Digit(desc.sizes[dim], 0)) if desc.sizes[dim] > 1 else (first,)
     inner: list[Digit] = []
     stride = 1
     for place, size in reversed(desc.inner_blocks):
@@ -71,7 +110,7 @@ class Parameters:
         is_restrict: bool = False,
     ) -> Parameters:
         """Begin with the buffers of tensors, by name in bind order, of which some are written."""
-        parameters = cls(max(desc.nbytes // desc.itemsize for desc in tensors.values()))
+        parameters = cls(max(elements(desc) for desc in tensors.values()))
         for place, (name, desc) in enumerate(tensors.items()):
             const = "" if name in written else "const "
             parameters.buffer(name, const + TYPES[desc.data_type], Arg(place), is_restrict)
@@ -208,7 +247,7 @@ class Nest:
     @classmethod
     def of(
         cls,
-        descs: Sequence[MemoryDesc],
+        descs: Sequence[MemoryDesc | Spread],
         leader: int = 0,
         dims: Iterable[int] | None = None,
         *,
@@ -273,7 +312,7 @@ class Nest:
         return below(self.skips, self.padded) or "1", below(self.masks, self.shape) or "1"
 
 
-def _split(descs: Sequence[MemoryDesc], lead: MemoryDesc, dim: int) -> list[Loop]:
+def _split(descs: Sequence[MemoryDesc | Spread], lead: MemoryDesc | Spread, dim: int) -> list[Loop]:
     """Divide a dim by the blocks of all tensors, so that each loop has constant strides.
 
     If the blocks of two tensors do not nest (blocks of 16 and of 24), the dim stays one loop.

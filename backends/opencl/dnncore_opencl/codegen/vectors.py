@@ -14,19 +14,27 @@ TYPES = {
     "f64": "double",
     "f16": "ushort",
     "bf16": "ushort",
+    "f8_e4m3": "uchar",
+    "f8_e5m2": "uchar",
+    "s64": "long",
     "s32": "int",
     "s8": "char",
     "u8": "uchar",
+    "s4": "char",
+    "u4": "uchar",
 }
-"""As they lie in memory; f16 and bf16 are bits."""
+"""As they lie in memory; f16, bf16 and f8 are bits, and 4-bit numbers are extended."""
 
 SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less than a word
 
 HALVES = ("f16", "bf16")
 BYTES = ("s8", "u8")
 INTEGERS = ("s32", *BYTES)
-CONVERTED = (*HALVES, *INTEGERS)  # by functions; kernels compute in f32
-COMPUTED = ("f32", *CONVERTED)
+F8 = ("f8_e4m3", "f8_e5m2")
+PACKED = ("s4", "u4")  # two elements in a byte
+WHOLE = (*INTEGERS, *PACKED, "s64")
+COMPUTED = ("f32", *HALVES, *INTEGERS)  # by all kernels, in f32
+CONVERTED = (*HALVES, *F8, *INTEGERS, *PACKED)  # by functions
 # One element of a result or an operand, by these functions.
 TO_FLOAT = {"f32": "({})"} | {name: f"{name}_to_float({{}})" for name in CONVERTED}
 FROM_FLOAT = {"f32": "({})"} | {name: f"float_to_{name}({{}})" for name in CONVERTED}
@@ -111,10 +119,15 @@ def read(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
     return value(data_type, lanes, read_bits(engine, data_type, lanes, pointer))
 
 
-def read_bits(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
-    """Return the expression that reads consecutive elements of a tensor, as bits in memory."""
+def read_bits(
+    engine: Any, data_type: str, lanes: int, pointer: str, *, is_raw: bool = False
+) -> str:
+    """Return the expression that reads consecutive elements of a tensor, as bits in memory.
+
+    is_raw: whether they are not converted, so that there are no functions for their type.
+    """
     kind = TYPES[data_type]
-    if data_type in HALVES and _converts(engine) and lanes > 1:
+    if data_type in HALVES and _converts(engine) and lanes > 1 and not is_raw:
         return f"load_{vector(kind, lanes)}({pointer})"
     return load(engine, kind, lanes, pointer)
 
@@ -139,6 +152,7 @@ def conversions(engine: Any, data_types: Iterable[str], widths: Iterable[int]) -
     types = set(data_types)
     names = [half_template(engine)] if types & set(HALVES) else []
     names += ["integers"] if types & set(INTEGERS) else []
+    names += ["small"] if types & {*F8, *PACKED} else []
     return tuple(with_lanes(template(name), n) for name in names for n in sorted(set(widths)))
 
 
@@ -155,6 +169,7 @@ def scalar_functions(data_types: Iterable[str], halves: str = "halves") -> str:
     types = set(data_types)
     names = {"HALVES": halves} if types & set(HALVES) else {}
     names |= {"INTEGERS": "integers"} if types & set(INTEGERS) else {}
+    names |= {"SMALL": "small"} if types & {*F8, *PACKED} else {}
     texts = ((guard, with_lanes(template(name), 1)) for guard, name in names.items())
     return "".join(f"#ifndef {guard}\n#define {guard}\n{text}\n#endif\n" for guard, text in texts)
 
@@ -194,7 +209,7 @@ def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str
     NVIDIA's native_exp(x) is off by 2 + 1.2 |x| units in the last place, which a chain of post-ops
     might make larger; the standard leaves it to each device.
     """
-    is_last = result_type in HALVES and not attr.post_ops
+    is_last = result_type in HALVES and not (attr.post_ops or attr.words)
     return {"exp": "native_exp"} if is_nvidia(engine) and is_last else {}
 
 
@@ -207,6 +222,6 @@ def quick_options(
     times the smallest f16. A product with two scalars must not make them larger. On NVIDIA's GPUs
     this halves the time of exponentials and quotients.
     """
-    is_f16 = all(desc.data_type == "f16" for desc in descs) and not attr.post_ops
+    is_f16 = all(desc.data_type == "f16" for desc in descs) and not (attr.post_ops or attr.words)
     are_usual = all(x == 0 or 1 / USUAL < abs(x) < USUAL for x in scalars)
     return ("-cl-denorms-are-zero",) if is_nvidia(engine) and is_f16 and are_usual else ()

@@ -97,7 +97,7 @@ class Staging(Generic[OpT]):
         transposed = TransposedPass(engine, [src, dst], 1)
         work = transposed if transposed.is_fit else Pass(engine, [src, dst], 1)
         work.copies_bits = True
-        work.start("v0", dst.data_type)
+        work.start("v0", work.kind(1))
         buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
         return redirected(work.launch(), dict(enumerate(buffers)))
 

@@ -114,7 +114,7 @@ class TransposedPass(Pass):
         cells = ", ".join(f"tile[AT(r, t + {lane})]" for lane in range(lanes))
         data_type = self.descs[0].data_type
         bits = f"({vector(TYPES[data_type], lanes)})({cells})"
-        return bits if self.is_raw(data_type) else value(data_type, lanes, bits)
+        return bits if self.is_raw(place) else value(data_type, lanes, bits)
 
 
 def _side(size: int) -> int:

@@ -89,7 +89,9 @@ def epilogue(
     steps += [text.format(value) for text, value in zip(behind, values[last:], strict=True)]
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
     code = with_lanes(_code(steps, parameters.schema, rank, reads_dst=reads_dst), 1)
-    functions = scalar_functions(kinds) + (template("reciprocal") if scaling.scales else "")
+    functions = scalar_functions(kinds) + (
+        with_lanes(template("reciprocal"), 1) if scaling.scales else ""
+    )
     if is_exact:
         code = f"{CONTRACT} OFF\n{code}\n{CONTRACT} ON"
     return Epilogue(functions + code, parameters.schema, parameters.arguments)

@@ -7,33 +7,41 @@ all layouts; for equal dense layouts it is one flat loop of whole vectors.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, OpT, Refused
 from dnncore_opencl.codegen.grid import Boxes, Grid
-from dnncore_opencl.codegen.layout import Loop, Nest, Parameters
+from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, Spread
 from dnncore_opencl.codegen.vectors import (
     COMPUTED,
     INTEGERS,
+    PACKED,
     TYPES,
+    bits,
     conversions,
-    load,
     most_lanes,
     quick_functions,
     quick_options,
-    read,
+    read_bits,
     store,
+    value,
     value_type,
     vector,
     with_lanes,
-    write,
 )
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, Step, chain, refuse_post_ops
+from dnncore_opencl.elementwise.epilogue import CONTRACT
+from dnncore_opencl.elementwise.random import MASK, RANDOM, dropped, is_random, rounded
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.program import LaunchProgram
+from dnncore_opencl.runtime.schema import Arg
+
+QUANTIZED = ("scales", "zero_points")
 
 
 class Pass:
@@ -48,7 +56,8 @@ class Pass:
 
     def __init__(self, engine: Any, descs: Sequence[MemoryDesc], result: int) -> None:
         self.engine = engine
-        self.descs = tuple(descs)
+        self.tensors = tuple(descs)
+        self.descs: tuple[MemoryDesc | Spread, ...] = self.tensors
         self.result = result
         self.steps: list[str] = []
         self.keeps_zero = True
@@ -56,39 +65,133 @@ class Pass:
         self.options: tuple[str, ...] = ()  # of the compiler
         self.copies_bits = False  # values of all types are then what lies in memory
         self.keeps_integers = False  # those of integers are
+        self.stored = "x"
+        self.is_exact = False  # each operation is rounded
+        self.attr = Attributes()
+        self.names: dict[str, int] = {}  # the places of tensors and of their scales
+        self.row_major: int | None = None  # that of a tensor without memory; offsets are places
         self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
         tensors = {f"b{place}": desc for place, desc in enumerate(descs)}
         self.parameters = Parameters.of(tensors, {f"b{result}"})
+
+    def take(self, op: core.Operation, attr: Attributes) -> None:
+        """Add the arguments of scales, zero points, dropout and rounding.
+
+        The descs are the tensors of the operation, or the last of them, and operands.
+        """
+        self.attr = attr
+        self.is_exact = bool(attr.scales or attr.zero_points)
+        self.names = {argument.name: place for place, (argument, _) in enumerate(op.tensors())}
+        first = self.result + 1
+        for place, (argument, desc) in enumerate(attr.arguments(op), first):
+            name = argument.name
+            if name in (MASK, *(f"{own}_{kind}" for own in self.names for kind in QUANTIZED)):
+                self._add(name, desc, place, is_written=name == MASK)
+            elif place >= len(self.descs):
+                self.parameters.buffer(name, f"const {TYPES[desc.data_type]}", Arg(place))
+        if is_random(attr):
+            result = self.descs[self.result]
+            self.row_major = len(self.descs)
+            self.descs += (MemoryDesc(result.dims, "u8"),)
+
+    def _add(self, name: str, desc: MemoryDesc, place: int, *, is_written: bool) -> None:
+        tensor, _, kind = name.partition("_")
+        groups = getattr(self.attr, kind)[tensor].groups if kind in QUANTIZED else ()
+        self.names[name] = number = len(self.descs)
+        self.descs += (Spread.of(desc, groups) if groups else desc,)
+        const = "" if is_written else "const "
+        self.parameters.buffer(f"b{number}", const + TYPES[desc.data_type], Arg(place))
+
+    @property
+    def _result_name(self) -> str:
+        return next((name for name, place in self.names.items() if place == self.result), "")
+
+    def quantity(self, name: str, kind: str) -> str:
+        """The expression of a scale or a zero point of a tensor; empty if it has none."""
+        place = self.names.get(f"{name}_{kind}")
+        return "" if place is None else f"v{place}"
+
+    def dequantized(self, name: str) -> str:
+        """The expression of an input's element as a float, with its zero points and scales."""
+        place = self.names[name]
+        value, zero_point = f"v{place}", self.quantity(name, "zero_points")
+        if zero_point:
+            value = f"convert_longLANES({value}) - convert_longLANES({zero_point})"
+            value = f"convert_floatLANES({value})"
+        scale = self.quantity(name, "scales")
+        return f"{value} * {scale}" if scale else value
 
     def then(self, *steps: Step) -> None:
         """Add steps behind the start."""
         self.steps += [step.text for step in steps]
         self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
-    def start(self, value: str, data_type: str = "f32") -> None:
-        """Declare x, a value of a data type, by an expression."""
-        self.then(Step(f"{self.value_type(data_type)}LANES x = {value};"))
+    def start(self, value: str, kind: str = "float") -> None:
+        """Declare x, a value of a type, by an expression."""
+        self.then(Step(f"{kind}LANES x = {value};"))
 
-    def value_type(self, data_type: str) -> str:
-        """The type of values of a data type."""
-        return TYPES[data_type] if self.is_raw(data_type) else value_type(data_type)
+    def kind(self, place: int) -> str:
+        """The type of values of the tensor at a place."""
+        data_type = self.descs[place].data_type
+        return TYPES[data_type] if self.is_raw(place) else value_type(data_type)
 
-    def is_raw(self, data_type: str) -> bool:
-        """Whether values of a data type are what lies in memory."""
-        return self.copies_bits or (self.keeps_integers and data_type in INTEGERS)
+    def is_raw(self, place: int) -> bool:
+        """Whether values of the tensor at a place are what lies in memory."""
+        return (
+            self.copies_bits
+            or (self.keeps_integers and self.descs[place].data_type in INTEGERS)
+            or place in self._exact_places
+        )
+
+    @property
+    def _exact_places(self) -> set[int]:
+        """The zero points of inputs and their tensors, which are subtracted exactly."""
+        found = set()
+        for name, place in self.names.items():
+            tensor = name.removesuffix("_zero_points")
+            if tensor != name and self.names[tensor] != self.result:
+                found |= {place, self.names[tensor]}
+        return found
 
     def post_ops(self, attr: Attributes) -> None:
-        """Add the chain; the operands of its steps are the last of the tensors."""
+        """Add dropout, the chain and what happens before the result is stored.
+
+        The operands of the chain's steps follow the result.
+        """
         self.quick = quick_functions(self.engine, self.descs[self.result].data_type, attr)
         scalars = [x for x in self.parameters.arguments.values() if isinstance(x, float)]
-        self.options = quick_options(self.engine, self.descs, attr, scalars)
-        last = len(self.descs)
-        operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
+        self.options = quick_options(self.engine, self.tensors, attr, scalars)
+        first = self.result + 1
+        operands = [f"v{place}" for place in range(first, first + len(attr.operands()))]
+        if attr.dropout:
+            self.then(Step(dropped(attr, "PLACE"), keeps_zero=False))
         self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters.real))
+        scale, zero_point = (self.quantity(self._result_name, kind) for kind in QUANTIZED)
+        if scale:
+            self.then(Step(f"x = x * reciprocalLANES({scale});"))
+        if zero_point:
+            self.then(Step(f"x = x + {zero_point};", keeps_zero=False))
+        if attr.rounding == "stochastic":
+            data_type = self.descs[self.result].data_type
+            self.then(Step(rounded(data_type, "PLACE"), keeps_zero=False))
 
     def launches(self) -> list[Launch]:
-        """Plan the launch; where there is no element there is none."""
-        return [self.launch()] if self.descs[self.result].nelems else []
+        """Plan the launch; where there is no element there is none.
+
+        There are two where two elements share a byte.
+        """
+        result = self.descs[self.result]
+        if not result.nelems:
+            return []
+        if result.data_type not in PACKED:
+            return [self.launch()]
+        first = self.launch()
+        return [first, replace(first, arguments={**first.arguments, self._parity: 1})]
+
+    @cached_property
+    def _parity(self) -> str:
+        """The parameter with the parity of the elements that are written."""
+        return self.parameters.size(0)
 
     # -- the plan -----------------------------------------------------------------------------
 
@@ -113,7 +216,8 @@ class Pass:
     @cached_property
     def lanes(self) -> int:
         """Elements that are computed at once. All elements of a vector are padding, or none."""
-        if not self.nest.loops:
+        is_packed = any(desc.data_type in PACKED for desc in self.descs)
+        if not self.nest.loops or is_packed or self.row_major is not None:
             return 1
         inner = self.nest.loops[-1]
         if any(stride not in (0, 1) for stride in inner.strides):
@@ -148,10 +252,20 @@ class Pass:
         defines = self.defines() | self.grid.defines(self.parameters) | self.quick
         widths = sorted({1, self.lanes})
         snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
-        descs = (desc.data_type for desc in self.descs)
-        types = [data_type for data_type in descs if not self.is_raw(data_type)]
+        places = range(len(self.descs))
+        types = [self.descs[place].data_type for place in places if not self.is_raw(place)]
         snippets += (*conversions(self.engine, types, widths), template("fp64"))
-        return self.grid.launch(self.template, self.parameters, defines, snippets, self.options)
+        if any(desc.data_type in PACKED for desc in self.descs):
+            snippets.append(template("nibbles"))
+        if is_random(self.attr):
+            snippets.append(template("philox"))
+        if self.attr.words:
+            snippets += [with_lanes(template("reciprocal"), n) for n in widths]
+        if self.is_exact:
+            snippets.append(f"{CONTRACT} OFF")
+        return self.grid.launch(
+            self.template, self.parameters, defines, snippets, self.options, is_exact=self.is_exact
+        )
 
     # -- the text -----------------------------------------------------------------------------
 
@@ -174,10 +288,15 @@ class Pass:
         return text
 
     @cached_property
-    def pointers(self) -> list[str]:
-        """Where each tensor's element of `r` and `t` is."""
+    def offsets(self) -> list[str]:
+        """The offset of each tensor's element of `r` and `t`."""
         inner = (self.boxes.inner_offset(i, self.parameters) for i in range(len(self.descs)))
-        return [f"b{place} + o{place}{offset}" for place, offset in enumerate(inner)]
+        return [f"o{place}{offset}" for place, offset in enumerate(inner)]
+
+    @property
+    def pointers(self) -> list[str]:
+        """Where these elements are."""
+        return [f"b{place} + {offset}" for place, offset in enumerate(self.offsets)]
 
     @cached_property
     def conditions(self) -> tuple[str, str]:
@@ -190,16 +309,22 @@ class Pass:
         masked = inside != "1"
         body = " ".join(self.steps)
         text = f"const int inside = {inside}; " if masked else ""
-        for place, desc in enumerate(self.descs):
+        if self.row_major is not None:
+            text += f"const long PLACE = {self.offsets[self.row_major]}; "
+        for place in range(len(self.descs)):
             if re.search(rf"\bv{place}\b", body):
-                kind = vector(self.value_type(desc.data_type), lanes)
+                kind = vector(self.kind(place), lanes)
                 value = self.load(place, lanes)
                 value = f"inside ? {value} : ({kind})(0)" if masked else value
                 text += f"const {kind} v{place} = {value}; "
-        kind = vector(self.value_type(self.descs[self.result].data_type), lanes)
+        kind = vector(self.kind(self.result), lanes)
         zeroed = masked and not self.keeps_zero
-        stored = f"inside ? x : ({kind})(0)" if zeroed else "x"
+        stored = f"inside ? {self.stored} : ({kind})(0)" if zeroed else self.stored
         exists = f"if ({exists}) " if exists != "1" else ""
+        mask = self.names.get(MASK)
+        if mask is not None:
+            kept = "inside ? is_kept_here : 0" if masked else "is_kept_here"
+            body += f" *({self.pointers[mask]}) = {kept};"
         return with_lanes(f"{exists}{{ {text}{body} {self._store(lanes, stored)} }}", lanes)
 
     def load(self, place: int, lanes: int) -> str:
@@ -207,19 +332,23 @@ class Pass:
         loops = self.nest.loops
         lanes = 1 if not loops or loops[-1].strides[place] == 0 else lanes
         data_type, pointer = self.descs[place].data_type, self.pointers[place]
-        if self.is_raw(data_type):
-            return load(self.engine, TYPES[data_type], lanes, pointer)
-        return read(self.engine, data_type, lanes, pointer)
+        if data_type in PACKED:
+            bits = f"load_{data_type}(b{place}, {self.offsets[place]})"
+        else:
+            bits = read_bits(self.engine, data_type, lanes, pointer, is_raw=self.is_raw(place))
+        return bits if self.is_raw(place) else value(data_type, lanes, bits)
 
     def _store(self, lanes: int, value: str) -> str:
-        data_type, pointer = self.descs[self.result].data_type, self.pointers[self.result]
-        if self.is_raw(data_type):
-            return store(self.engine, TYPES[data_type], lanes, pointer, value) + ";"
-        return write(self.engine, data_type, lanes, pointer, value) + ";"
+        place = self.result
+        data_type, pointer = self.descs[place].data_type, self.pointers[place]
+        stored = value if self.is_raw(place) else bits(data_type, lanes, value)
+        if data_type in PACKED:
+            return f"store_{data_type}(b{place}, {self.offsets[place]}, {stored}, {self._parity});"
+        return store(self.engine, TYPES[data_type], lanes, pointer, stored) + ";"
 
 
-class Elementwise(Implementation[OpT]):
-    """An operation that is one pass; a subclass defines the formats of `any`, and x.
+class Passes(Implementation[OpT]):
+    """An operation that is made of passes; a subclass defines the formats of `any`.
 
     Efficiency was measured on tensors beyond all caches.
     """
@@ -228,9 +357,8 @@ class Elementwise(Implementation[OpT]):
 
     name = "opencl:pointwise"
     data_types: tuple[str, ...] = COMPUTED
-    attributes = POST_OP_WORDS
+    attributes: tuple[str, ...] = (*POST_OP_WORDS, *RANDOM)
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
-    pass_type: ClassVar[type[Pass]] = Pass
 
     def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
@@ -246,17 +374,9 @@ class Elementwise(Implementation[OpT]):
             notes=("compiles",),
         )
 
-    def compute(self, op: OpT, attr: Attributes, work: Pass) -> None:
-        """Add the steps of the operation and of post-ops."""
-        raise NotImplementedError
-
+    @abstractmethod
     def launches(self, op: OpT, attr: Attributes, engine: Any) -> Sequence[Launch]:
-        """Plan one pass over all tensors."""
-        descs = [desc for _, desc in op.tensors()]
-        operands = [desc for _, desc in attr.operands()]
-        work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
-        self.compute(op, attr, work)
-        return work.launches()
+        """Plan the passes."""
 
     def scratchpad_bytes(self, op: OpT) -> int:
         """The bytes that several passes share."""
@@ -273,6 +393,25 @@ class Elementwise(Implementation[OpT]):
     def refuse(self, op: OpT, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse what the operation cannot do."""
         return None
+
+
+class Elementwise(Passes[OpT]):
+    """An operation that is one pass; a subclass defines x."""
+
+    pass_type: ClassVar[type[Pass]] = Pass
+
+    @abstractmethod
+    def compute(self, op: OpT, attr: Attributes, work: Pass) -> None:
+        """Add the steps of the operation and of post-ops."""
+
+    def launches(self, op: OpT, attr: Attributes, engine: Any) -> Sequence[Launch]:
+        """Plan one pass over all tensors."""
+        descs = [desc for _, desc in op.tensors()]
+        operands = [desc for _, desc in attr.operands()]
+        work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
+        work.take(op, attr)
+        self.compute(op, attr, work)
+        return work.launches()
 
 
 def refuse_common(op: core.Operation, attr: Attributes) -> Refused | None:

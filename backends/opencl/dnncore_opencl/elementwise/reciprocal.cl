@@ -1,15 +1,17 @@
 // 1 / x, correctly rounded. A device may divide with an error of 2.5 units in the last place. Of its
 // neighbours, the quotient with the least remainder is nearest; fma gives the remainder exactly.
-static inline float reciprocal(const float x) {
-    float best = 1.0f / x, least = fabs(fma(-x, best, 1.0f));
-    if (!(least > 0.0f && least < 1.0f)) return best;  // exact, infinite, 0 or NaN
-    const int middle = as_int(best);
+// LANES stands for the number of elements or for nothing.
+static inline floatLANES reciprocalLANES(const floatLANES x) {
+    const floatLANES one = 1.0f;
+    floatLANES best = one / x, least = fabs(fma(-x, best, one));
+    const intLANES middle = as_intLANES(best);
+    const intLANES is_rough = (least > 0.0f) & (least < 1.0f);  // not exact, infinite, 0 or NaN
     for (int step = -3; step <= 3; step++) {
-        const float other = as_float(middle + step), remainder = fabs(fma(-x, other, 1.0f));
-        if (remainder < least) {
-            best = other;
-            least = remainder;
-        }
+        const floatLANES other = as_floatLANES(middle + step);
+        const floatLANES remainder = fabs(fma(-x, other, one));
+        const intLANES is_nearer = is_rough & (remainder < least);
+        best = is_nearer ? other : best;
+        least = is_nearer ? remainder : least;
     }
     return best;
 }
