@@ -44,6 +44,12 @@ class MatMulImplementation(GemmImplementation[MatMul]):
         def result(strides: Sequence[int]) -> Strides:
             return Strides(batch=batch(strides), m=strides[-2], n=(strides[-1],))
 
+        def of_src(strides: Sequence[int]) -> Strides:
+            return Strides(batch=batch(strides), m=strides[-2], n=(0,))
+
+        def of_weights(strides: Sequence[int]) -> Strides:
+            return Strides(batch=batch(strides), n=(strides[-1],))
+
         src, weights = broadcast_strides(op.src), broadcast_strides(op.weights)
         yield Gemm(
             batch=tuple(math.prod(op.dst.dims[dim] for dim in group) for group in groups),
@@ -55,7 +61,7 @@ class MatMulImplementation(GemmImplementation[MatMul]):
                 1, op.weights, Strides(batch=batch(weights), k=(weights[-2],), n=(weights[-1],))
             ),
             c=matrix(last, op.dst, result(op.dst.strides)),
-            **chain(op, attr, result, result, {"src": result, "weights": result}),
+            **chain(op, attr, result, result, {"src": of_src, "weights": of_weights}),
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
-from dnncore.backend import Attributes, MemoryDesc, OpT, PostOp
+from dnncore.backend import Attributes, MemoryDesc, OpT, PostOp, Reorder
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -27,6 +27,19 @@ def plain(desc: MemoryDesc) -> MemoryDesc:
 
 
 @dataclass(frozen=True)
+class Conversion:
+    """How elements change as they are copied.
+
+    data_type: of the copy. attr: scales and zero points of the tensor, which it calls src. sources:
+    the places of their memories.
+    """
+
+    data_type: str
+    attr: Attributes
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Staging(Generic[OpT]):
     """`op` and `attr` with plain tensors only, and the copies to and from these.
 
@@ -40,6 +53,7 @@ class Staging(Generic[OpT]):
     reads: Sequence[int]
     writes: Sequence[int]
     nbytes: int
+    conversions: Mapping[int, Conversion]
 
     @classmethod
     def of(
@@ -47,15 +61,27 @@ class Staging(Generic[OpT]):
         op: OpT,
         attr: Attributes,
         wanted: Callable[[str, MemoryDesc], MemoryDesc] = lambda _, desc: plain(desc),
+        conversions: Mapping[str, Conversion] | None = None,
     ) -> Staging[OpT]:
         """Plan copies of tensors, whose formats are resolved, that do not have the wanted layout.
 
         wanted: gives a tensor's layout by its name; the operands of post-ops become plain.
+        conversions: of tensors, by name. Their copies are row-major. The operation keeps their
+        types.
         """
         area = _Area()
         tensors = op.tensors()
+        conversions = conversions or {}
+        converted = {
+            place: conversions[a.name]
+            for place, (a, _) in enumerate(tensors)
+            if a.name in conversions
+        }
         descs = {
-            a.name: area.taken(i, desc, wanted(a.name, desc)) for i, (a, desc) in enumerate(tensors)
+            a.name: area.converted(i, desc, conversions[a.name].data_type)
+            if a.name in conversions
+            else area.taken(i, desc, wanted(a.name, desc))
+            for i, (a, desc) in enumerate(tensors)
         }
         places = iter(range(len(tensors), len(tensors) + len(attr.operands())))
 
@@ -72,6 +98,7 @@ class Staging(Generic[OpT]):
             [i for i in area.copies if i not in kept],
             [i for i in area.copies if i in written],
             area.nbytes,
+            converted,
         )
 
     @property
@@ -93,6 +120,8 @@ class Staging(Generic[OpT]):
         """Launch the copy of one tensor; None where it has no element."""
         if not own.nelems:
             return None
+        if place in self.conversions:
+            return _conversion(engine, place, own, copy, self.conversions[place])
         src, dst = (copy, own) if back else (own, copy)
         transposed = TransposedPass(engine, [src, dst], 1)
         work = transposed if transposed.is_fit else Pass(engine, [src, dst], 1)
@@ -100,6 +129,24 @@ class Staging(Generic[OpT]):
         work.start("v0", work.kind(1))
         buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
         return redirected(work.launch(), dict(enumerate(buffers)))
+
+
+def _conversion(
+    engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, conversion: Conversion
+) -> Launch:
+    """Launch the conversion of a tensor."""
+    work = Pass(engine, [own, copy], 1)
+    work.take(Reorder(src=own, dst=copy), conversion.attr)
+    if copy.data_type == "f32":
+        work.start(work.dequantized("src"))
+    elif conversion.sources:
+        work.keeps_integers = True
+        work.start(f"convert_intLANES({work.difference('src')})", "int")
+    else:
+        work.copies_bits = True
+        work.start("v0", work.kind(1))
+    sources = {2 + i: Arg(source) for i, source in enumerate(conversion.sources)}
+    return redirected(work.launch(), {0: Arg(place), 1: Scratch(), **sources})
 
 
 @dataclass
@@ -111,9 +158,15 @@ class _Area:
 
     def taken(self, place: int, desc: MemoryDesc, wanted: MemoryDesc) -> MemoryDesc:
         """Return the tensor itself if that is how it is wanted, else its copy."""
-        if wanted == desc:
-            return desc
-        copy = wanted.with_offset0(self.nbytes // desc.itemsize)
+        return desc if wanted == desc else self._copied(place, desc, wanted)
+
+    def converted(self, place: int, desc: MemoryDesc, data_type: str) -> MemoryDesc:
+        """Return the layout of a row-major copy of another type, with the type of the tensor."""
+        wanted = desc.with_format(ROW_MAJOR[: desc.ndims]).with_data_type(data_type)
+        return self._copied(place, desc, wanted).with_data_type(desc.data_type)
+
+    def _copied(self, place: int, desc: MemoryDesc, wanted: MemoryDesc) -> MemoryDesc:
+        copy = wanted.with_offset0(self.nbytes // wanted.itemsize)
         self.nbytes = padded(max(self.nbytes, copy.nbytes), ALIGNMENT)
         self.copies[place] = (desc, copy)
         return copy

@@ -102,6 +102,11 @@ class Pass:
         const = "" if is_written else "const "
         self.parameters.buffer(f"b{number}", const + TYPES[desc.data_type], Arg(place))
 
+    def difference(self, name: str) -> str:
+        """The expression of an input's element minus its zero point, exactly."""
+        value, zero_point = f"v{self.names[name]}", self.quantity(name, "zero_points")
+        return f"convert_longLANES({value}) - convert_longLANES({zero_point})"
+
     @property
     def _result_name(self) -> str:
         return next((name for name, place in self.names.items() if place == self.result), "")
@@ -114,10 +119,9 @@ class Pass:
     def dequantized(self, name: str) -> str:
         """The expression of an input's element as a float, with its zero points and scales."""
         place = self.names[name]
-        value, zero_point = f"v{place}", self.quantity(name, "zero_points")
-        if zero_point:
-            value = f"convert_longLANES({value}) - convert_longLANES({zero_point})"
-            value = f"convert_floatLANES({value})"
+        value, is_moved = f"v{place}", f"{name}_zero_points" in self.names
+        if is_moved:
+            value = f"convert_floatLANES({self.difference(name)})"
         scale = self.quantity(name, "scales")
         return f"{value} * {scale}" if scale else value
 

@@ -25,7 +25,7 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
         strides = (*batch, matrix.strides.m, *n)
         operands.append(Operand(matrix.index, matrix.offset, strides))
-    return epilogue(gemm.post_ops, operands, COORDINATES, gemm.scaling, is_exact=gemm.is_integer)
+    return epilogue(gemm.post_ops, operands, COORDINATES, gemm.scaling, is_exact=gemm.is_exact)
 
 
 def zero_point_buffers(

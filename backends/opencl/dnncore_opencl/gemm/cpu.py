@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.codegen.vectors import COMPUTED, CONVERTED
+from dnncore_opencl.codegen.vectors import COMPUTED, CONVERTED, F8, PACKED
 from dnncore_opencl.gemm.elements import Elements
-from dnncore_opencl.gemm.family import QUANTIZATION
+from dnncore_opencl.gemm.family import DECOMPRESSION
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import sum_value
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
@@ -34,8 +34,8 @@ class CpuFamily(Strided):
 
     name: ClassVar[str] = "simd"
     columns_last: ClassVar[bool] = True
-    data_types: ClassVar[tuple[str, ...]] = COMPUTED
-    attributes: ClassVar[tuple[str, ...]] = QUANTIZATION
+    data_types: ClassVar[tuple[str, ...]] = (*COMPUTED, *F8, *PACKED)
+    attributes: ClassVar[tuple[str, ...]] = DECOMPRESSION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
 
     units: int
@@ -91,7 +91,8 @@ class CpuFamily(Strided):
 def _types(gemm: Gemm, vector: int) -> dict[str, str | int]:
     """The functions of the operands, and the types of products and of their sums."""
     has_zero_points = gemm.zero_points != (None, None)
-    number = "uint" if gemm.is_integer and has_zero_points else "float"
+    is_wide = has_zero_points or "s32" in (gemm.a.data_type, gemm.b.data_type)
+    number = "uint" if gemm.is_integer and is_wide else "float"
     to_sum = "(x)" if number == "uint" else f"as_uint{vector}(convert_int{vector}(x))"
     defines: dict[str, str | int] = {
         "NUMBER": number,

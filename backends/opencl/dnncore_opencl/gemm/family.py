@@ -8,12 +8,16 @@ from typing import ClassVar, Protocol, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
+from dnncore_opencl.elementwise.random import RANDOM
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
 
 QUANTIZATION = (*POST_OP_WORDS, "scales", "zero_points")
 """The attributes of families that multiply integers."""
+
+DECOMPRESSION = (*QUANTIZATION, "groups", *RANDOM)
+"""Those of families whose factors may be converted before they are multiplied."""
 
 
 @dataclass(frozen=True)

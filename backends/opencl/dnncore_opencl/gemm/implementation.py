@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,9 +18,9 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
-from dnncore_opencl.codegen.vectors import INTEGERS
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.elementwise.algorithms import refuse_post_ops
+from dnncore_opencl.gemm.decompression import Decompression
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm, split
 from dnncore_opencl.gemm.split_k import FLOAT
@@ -41,9 +42,9 @@ class GemmImplementation(Implementation[OpT]):
         self.data_types = family.data_types
         self.attributes = family.attributes
 
+    @abstractmethod
     def gemms(self, op: OpT, attr: Attributes) -> Iterator[Gemm]:
         """Return the products that together compute the operation."""
-        raise NotImplementedError
 
     def formats(self, op: OpT) -> dict[str, str]:
         """Return what `any` becomes, by the tensors' names."""
@@ -63,17 +64,22 @@ class GemmImplementation(Implementation[OpT]):
         family = own.with_knobs(values) if any(values.values()) else own
         if isinstance(family, Refused):
             return family
-        staging = Staging.of(op, attr)
+        given = Decompression.of(op, attr)
+        if isinstance(given, Refused):
+            return given
+        if "groups" not in family.attributes and (given.conversions or given.ranges > 1):
+            return Refused("attribute", "takes factors as they are, with scales equal along sums")
+        staging = Staging.of(op, attr, conversions=given.conversions)
         gemms, refused = self._gemms(staging, family)
         if refused and refused.kind == "format":
             staging = Staging.of(op, attr, partial(self.aligned, op))
             gemms, refused = self._gemms(staging, family)
         if refused:
             return refused
-        parts = [part for gemm in gemms for part in split(gemm)]
+        parts = [given.converted(part) for gemm in gemms for part in split(gemm)]
         families = [tuned(own, part, engine) if family is own else family for part in parts]
         planned = zip(families, parts, strict=True)
-        plans = [each.plan(part, staging.nbytes) for each, part in planned]
+        plans = [given.plan(each, part, staging.nbytes) for each, part in planned]
         answer = accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
         return replace(
             answer,
@@ -137,34 +143,7 @@ def common_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
     for name, desc in _named(op, attr):
         if desc.format_kind != "blocked":
             return Refused("format", f"{name} must have strides; got {desc.tag}")
-    return refuse_post_ops(attr) or _quantization_refusal(op, attr)
-
-
-def _quantization_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
-    """Refuse scales that vary along the sums, and zero points that vary within a factor."""
-    descs = {argument.name: desc for argument, desc in attr.arguments(op)}
-    for name, dims in _summed_dims(op).items():
-        scales, zeros = descs.get(f"{name}_scales"), descs.get(f"{name}_zero_points")
-        if scales is not None and any(scales.dims[dim] > 1 for dim in dims):
-            reason = f"scales of {name} must be equal along the sums; got mask"
-            return Refused("attribute", f"{reason} {attr.scales[name].mask}")
-        if zeros is not None and zeros.nelems > 1:
-            reason = f"{name} must have one zero point; got mask"
-            return Refused("attribute", f"{reason} {attr.zero_points[name].mask}")
-        if zeros is not None and zeros.data_type not in INTEGERS:
-            reason = f"zero points must be of {', '.join(INTEGERS)}; got {zeros.data_type}"
-            return Refused("attribute", reason)
-    return None
-
-
-def _summed_dims(op: core.Operation) -> Mapping[str, Sequence[int]]:
-    """The dims of src and weights that are not those of a result."""
-    if isinstance(op, core.MatMul):
-        return {"src": (-1,), "weights": (-2,)}
-    if not isinstance(op, core.ConvolutionForward | core.InnerProductForward):
-        return {}
-    first = op.weights.ndims - op.src.ndims + 1
-    return {"src": range(op.src.ndims), "weights": range(first, op.weights.ndims)}
+    return refuse_post_ops(attr)
 
 
 def size_refusal(op: core.Operation, attr: Attributes) -> Refused | None:

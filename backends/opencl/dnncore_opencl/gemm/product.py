@@ -72,7 +72,8 @@ class Gemm:
 
     operands: those of the steps in their order: scales of the sum, those of post_ops, scales and
     zero points of c; `scaling` has the types of all but those of post_ops. zero_points: one number
-    that is subtracted from each element of a, and of b.
+    that is subtracted from each element of a, and of b. rounds_each: whether each step is rounded,
+    as those of integers. keeps_floats: whether c has floats although it is in the scratchpad.
     """
 
     m: int
@@ -88,6 +89,13 @@ class Gemm:
     fpmath: str = "strict"
     scaling: Scaling = NO_SCALING
     zero_points: tuple[Matrix | None, Matrix | None] = (None, None)
+    rounds_each: bool = False
+    keeps_floats: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether each step behind the sum is rounded."""
+        return self.rounds_each or self.is_integer
 
     @property
     def is_integer(self) -> bool:

@@ -91,7 +91,7 @@ def partial(gemm: Gemm, first: int) -> Gemm:
         dense[digit] = math.prod(extents[place + 1 :])
     n = tuple(dense[len(dense) - len(gemm.n) :])
     c = Matrix(-1, first, Strides(tuple(dense[3 - len(gemm.batch) : 3]), dense[3], n))
-    return replace(gemm, c=c, post_ops=(), operands=(), scaling=NO_SCALING)
+    return replace(gemm, c=c, post_ops=(), operands=(), scaling=NO_SCALING, keeps_floats=False)
 
 
 def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
@@ -128,11 +128,11 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
     functions = scalar_functions([c.data_type])
     texts = (functions,) if functions else ()
     snippets = (*texts, steps.code, template("digits"))
-    schema, is_exact = SCHEMA | steps.schema, gemm.is_integer
+    schema, is_exact = SCHEMA | steps.schema, gemm.is_exact
     source = Source("gemm_reduce", schema, defines, snippets, is_exact=is_exact)
     arguments = {
         "partial": Scratch(),
-        "c": Arg(c.index),
+        "c": Arg(c.index) if c.index >= 0 else Scratch(),
         "first": first // lanes,
         "step": part_size(gemm) // lanes,
         "parts": parts,
@@ -154,7 +154,8 @@ def sum_value(gemm: Gemm) -> str:
     """The float of a sum: its bits where integers are added up further, else its value."""
     if not gemm.is_integer:
         return "(sum)"
-    return "as_float(sum)" if gemm.c.index < 0 else "(float)as_int(sum)"
+    is_partial = gemm.c.index < 0 and not gemm.keeps_floats
+    return "as_float(sum)" if is_partial else "(float)as_int(sum)"
 
 
 def _digits(gemm: Gemm) -> tuple[Sequence[int], Sequence[int]]:

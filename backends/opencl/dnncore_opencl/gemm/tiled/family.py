@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.codegen.vectors import COMPUTED, half_template
+from dnncore_opencl.codegen.vectors import COMPUTED, F8, PACKED, half_template
 from dnncore_opencl.devices.pocl import miscompiles_barriers
 from dnncore_opencl.gemm.elements import Elements
-from dnncore_opencl.gemm.family import QUANTIZATION, Family, Plan
+from dnncore_opencl.gemm.family import DECOMPRESSION, Family, Plan
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import MANY_ITEMS, part_lengths, part_size, plan
 from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, TiledTile, launch
@@ -50,8 +50,8 @@ class Tiled(Family):
 
     name: ClassVar[str] = "tiled"
     channels_last: ClassVar[bool] = True
-    data_types: ClassVar[tuple[str, ...]] = COMPUTED
-    attributes: ClassVar[tuple[str, ...]] = QUANTIZATION
+    data_types: ClassVar[tuple[str, ...]] = (*COMPUTED, *F8, *PACKED)
+    attributes: ClassVar[tuple[str, ...]] = DECOMPRESSION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.01, "gpu": 0.6, "accelerator": 0.6}
 
     units: int
