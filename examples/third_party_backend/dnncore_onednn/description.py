@@ -10,6 +10,7 @@ from dnncore.backend import Attributes, MemoryDesc, Operation
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import Handle, Owned, Unsupported
 from dnncore_onednn.operations import SCRATCHPAD, argument_numbers, attributes, creation
+from dnncore_onednn.quantization import flat
 
 __all__ = ["Description"]
 
@@ -34,12 +35,12 @@ class Description:
     ) -> None:
         self.layouts, self.op, self.attr = layouts, op, attr
         if hint is None and op.forward_op is not None:
-            plain = replace(attr, post_ops=(), deterministic=False)
+            plain = replace(attr, post_ops=(), deterministic=False, rounding="environment")
             hint = Description(layouts, op.forward_op, plain)
         self.hint: Description | None = hint
         function, parameters = creation(layouts, op, hint and hint.pd)
         self.pd: Owned = layouts.library.made(
-            function, "primitive_desc_destroy", *parameters, attributes(layouts, attr)
+            function, "primitive_desc_destroy", *parameters, attributes(layouts, op, attr)
         )
         self.numbers = {**dict(argument_numbers(op, attr)), "scratchpad": SCRATCHPAD}
 
@@ -60,9 +61,17 @@ class Description:
     @property
     def descs(self) -> dict[str, MemoryDesc]:
         """The arguments that are present, with all formats chosen; the workspace is oneDNN's."""
-        operands = dict(self.attr.operands())
-        found = {name: operands.get(name) or self._desc(name) for name in self.numbers}
+        extra = self._extra
+        found = {name: extra.get(name) or self._desc(name) for name in self.numbers}
         return {name: desc for name, desc in found.items() if desc is not None}
+
+    @property
+    def _extra(self) -> dict[str, MemoryDesc]:
+        """The arguments of the attributes."""
+        op = self.op
+        if self.attr.dropout is not None and op.result.is_any:  # the mask has the format of dst
+            op = op.with_descs(**{op.result_name: self._desc(op.result_name)})
+        return {row.name: desc for row, desc in self.attr.arguments(op)}
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -82,10 +91,10 @@ class Description:
 
     def argument(self, name: str) -> tuple[int, Owned | Handle | None]:
         """The enumerator of an argument and its descriptor, which is None if it is absent."""
-        operand = dict(self.attr.operands()).get(name)
-        number = self.numbers[name]
-        if operand is not None:
-            return number, self.layouts.md(operand)
+        number, extra = self.numbers[name], self._extra.get(name)
+        if extra is not None:
+            is_operand = name in dict(self.attr.operands())
+            return number, self.layouts.md(extra if is_operand else flat(name, extra))
         md = self._md(number)
         return number, Handle(md) if self.layouts.is_present(md) else None
 

@@ -20,6 +20,7 @@ from dnncore import backend
 from dnncore.backend import (
     Attributes,
     DescriptorError,
+    MemoryDesc,
     Operation,
     PostOp,
     RefusalKind,
@@ -78,16 +79,40 @@ if ONLY_FINITE:
     BINARY_POST_OPS += ("max", "min")
 
 
+# Post-ops of products of integers. The others round once where docs/types.md rounds twice (linear,
+# sum with a scale, hardswish), which changes some results by one unit.
+OF_INTEGERS: tuple[str, ...] = ("abs", "clip", "clip_v2", "relu", "round", "square")
+
+
+def _is_of_integers(op: Any) -> bool:
+    """Whether an operation adds up products of integers."""
+    return isinstance(op, LAYERS) and not _is_float(op.src) and not _is_float(op.weights)
+
+
+def _is_float(desc: MemoryDesc) -> bool:
+    return desc.data_type.startswith(("f", "bf"))
+
+
 def _post_op_refusal(op: Operation, post_op: PostOp) -> str | None:
     """Why a step is refused, or None."""
     allowed = POST_OPS.get(type(op), ())
     if post_op.kind not in allowed:
         return f"applies {', '.join(allowed) or 'no post-ops'} to {op.KIND}; got {post_op.kind}"
+    if _is_of_integers(op):
+        if post_op.kind == "sum" and post_op.scale != 1.0:
+            return "multiplies and adds in one rounding in a sum post-op with a scale"
+        if post_op.kind == "eltwise" and post_op.algorithm not in OF_INTEGERS:
+            return f"rounds otherwise in {post_op.algorithm} after products of integers"
+        return None if post_op.kind != "prelu" else _prelu_refusal(post_op)
     leaky = post_op.algorithm == "relu" and post_op.alpha != 0.0
     if post_op.kind == "eltwise" and post_op.algorithm not in ELTWISE_POST_OPS and not leaky:
         return f"has another {post_op.algorithm} of NaN, infinity or small numbers as a post-op"
     if post_op.kind == "binary" and post_op.algorithm not in BINARY_POST_OPS:
         return f"has another {post_op.algorithm} of NaN as a post-op"
+    return _prelu_refusal(post_op)
+
+
+def _prelu_refusal(post_op: PostOp) -> str | None:
     weights = post_op.weights
     if weights is not None and (
         weights != weights.with_format(None) or weights.nelems != weights.dims[1]
@@ -168,6 +193,10 @@ def _is_bf16(op: Any, _attr: Attributes) -> bool:
     return bool(op.data_type == "bf16")
 
 
+def _has_f16(op: Any, _attr: Attributes) -> bool:
+    return bool("f16" in (op.src.data_type, op.dst.data_type))
+
+
 def _is_relu(op: Any, _attr: Attributes) -> bool:
     return bool(op.algorithm.removesuffix(FROM_DST) == "relu" and op.alpha == 0.0)
 
@@ -236,6 +265,7 @@ OF_SPECIAL_NUMBERS = (
               _between("f32 bf16", "s32 s8 u8"), kind="type"),
     Deviation((backend.Reorder,), "loses the sign of 0 if there are more than 6 dims",
               lambda op, _attr: op.src.ndims > 6, "simple*", kind="shape"),
+    Deviation((backend.Reorder,), "loses the sign of 0", _has_f16, kind="type"),
     Deviation((backend.Reorder,), "makes 0 of subnormal numbers", _between("f32 bf16", "bf16"),
               kind="type"),
 )  # fmt: skip

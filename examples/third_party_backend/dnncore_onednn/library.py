@@ -26,10 +26,12 @@ RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL
 TABLES: dict[str, Iterable[int]] = {
     "alg_kind": (*range(0xC00), *range(0x1FFF0, 0x20000), *range(0x2FFF0, 0x30010)),
     "prop_kind": range(256),
-    "dt": range(16),
+    "dt": range(17),
     "fpmath_mode": range(8),
     "scratchpad_mode": range(2),
+    "accumulation_mode": range(6),
 }
+NEW_TABLES = ("accumulation_mode",)  # not in oneDNN 3.2
 
 
 class OneDnnError(ExecutionError):
@@ -65,7 +67,7 @@ class Library:
         found = self.functions.dnnl_version().contents
         self.version = f"{found.major}.{found.minor}.{found.patch}"
         self.runtime = RUNTIMES.get(found.cpu_runtime, f"number {found.cpu_runtime}")
-        self._numbers = {name: self._names(name) for name in TABLES}
+        self._numbers = {name: self._names(name) for name in TABLES if self.has(f"{name}2str")}
         self.engine = self.made("engine_create", "engine_destroy", CPU, ctypes.c_size_t(0))
 
     def __call__(self, function: str, *arguments: Any) -> None:
@@ -75,6 +77,10 @@ class Library:
             text = self.status(status)
             kind = Unsupported if text == "unimplemented" else OneDnnError
             raise kind(f"oneDNN {self.version}: {function}: {text}")
+
+    def has(self, function: str) -> bool:
+        """Whether this version has dnnl_<function>."""
+        return hasattr(self.functions, f"dnnl_{function}")
 
     def made(self, function: str, destroy: str, *arguments: Any) -> Owned:
         """A new object, which dnnl_<function> makes. Raises `OneDnnError`."""
@@ -115,7 +121,8 @@ def _functions(path: Path) -> ctypes.CDLL:
     functions.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
     functions.dnnl_primitive_desc_query_md.restype = Handle
     for table in ("status", *TABLES):
-        getattr(functions, f"dnnl_{table}2str").restype = ctypes.c_char_p
+        if table not in NEW_TABLES or hasattr(functions, f"dnnl_{table}2str"):
+            getattr(functions, f"dnnl_{table}2str").restype = ctypes.c_char_p
     return functions
 
 

@@ -10,6 +10,7 @@ from dnncore import backend
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import Dims, Handle, Owned, Unsupported
+from dnncore_onednn.quantization import number_of, quantization_numbers, set_quantization
 
 __all__ = ["PRODUCTS", "SCRATCHPAD", "argument_numbers", "attributes", "creation"]
 
@@ -66,16 +67,11 @@ PRODUCTS = (
     backend.MatMul,
 )  # fmt: skip
 INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64}  # other numbers are floats
+FLOATS = ("f32", "f16", "bf16")
+APPLY_TO_INTEGERS = 1  # weights of integers are converted to a floating type
 FPMATH = {"ieee": "strict"}  # dnncore's name -> oneDNN's, if they differ
 
-# Enumerators of dnnl_types.h: the arguments of an execution.
-ARGUMENTS = {
-    "src": 1, "src0": 1, "src1": 2, "src2": 3, "dst": 17, "weights": 33, "bias": 41,
-    "diff_src": 129, "diff_dst": 145, "diff_weights": 161, "diff_bias": 169,
-    "workspace": 64,
-}  # fmt: skip
-SCRATCHPAD = 80
-MULTIPLE_SRC = 1024  # + i: src{i} of a sum
+SCRATCHPAD = 80  # the enumerator of this argument, as in dnnl_types.h
 MOST_LOOPS = 12  # of oneDNN's copies. With more, oneDNN 3.2 writes past an array and aborts.
 POST_OP = 32768  # * (i + 1) + the enumerator of src1 or weights: the operand of step i
 
@@ -136,32 +132,43 @@ class _Mds:
 
 def argument_numbers(op: Operation, attr: Attributes) -> Iterator[tuple[str, int]]:
     """The names and enumerators of an execution's arguments, without the scratchpad."""
-    for i, argument in enumerate(op.ARGUMENTS):
-        of_sum = isinstance(op, backend.Sum) and argument.direction == "in"
-        yield argument.name, MULTIPLE_SRC + i if of_sum else ARGUMENTS[argument.name]
+    for argument in op.ARGUMENTS:
+        yield argument.name, number_of(op, argument.name)
     for i, post_op in enumerate(attr.post_ops):
         for name, _ in post_op.operands:
-            number = ARGUMENTS["weights" if name == "weights" else "src1"]
+            number = number_of(op, "weights" if name == "weights" else "src1")
             yield f"post_op_{i}_{name}", POST_OP * (i + 1) + number
+    yield from quantization_numbers(op, attr)
 
 
-def attributes(layouts: Layouts, attr: Attributes) -> Owned:
+def attributes(layouts: Layouts, op: Operation, attr: Attributes) -> Owned:
     """The attributes for oneDNN. Raises `Unsupported`."""
     library = layouts.library
     made = library.made("primitive_attr_create", "primitive_attr_destroy")
     mode = library.number("scratchpad_mode", attr.scratchpad)
     library("primitive_attr_set_scratchpad_mode", made, mode)
     fpmath = library.number("fpmath_mode", FPMATH.get(attr.fpmath, attr.fpmath))
-    library("primitive_attr_set_fpmath_mode", made, fpmath)
+    if _decompresses(op) and library.has("primitive_attr_set_fpmath_mode_v2"):
+        library("primitive_attr_set_fpmath_mode_v2", made, fpmath, APPLY_TO_INTEGERS)
+    else:
+        library("primitive_attr_set_fpmath_mode", made, fpmath)
     if attr.deterministic:
-        if not hasattr(library.functions, "dnnl_primitive_attr_set_deterministic"):
+        if not library.has("primitive_attr_set_deterministic"):
             raise Unsupported(f"oneDNN {library.version} has no attribute deterministic")
         library("primitive_attr_set_deterministic", made, 1)
     chain = library.made("post_ops_create", "post_ops_destroy")
     for post_op in attr.post_ops:
         _append(layouts, chain, post_op)
     library("primitive_attr_set_post_ops", made, chain)
+    set_quantization(layouts, made, op, attr)
     return made
+
+
+def _decompresses(op: Operation) -> bool:
+    """Whether weights have fewer bits than src, whose type is a floating one."""
+    if not isinstance(op, backend.MatMul | backend.InnerProductForward):
+        return False
+    return op.src.data_type in FLOATS and op.src.data_type != op.weights.data_type
 
 
 def _append(layouts: Layouts, chain: Owned, post_op: PostOp) -> None:

@@ -80,7 +80,8 @@ class OneDnnPrimitive(Executable):
         self.library = description.layouts.library
         self.primitive = _built(description, threads, count)
         named = [(row.name, desc) for row, desc in op.tensors(workspace)]
-        self._rows = [self._row(*pair) for pair in named + description.attr.operands()]
+        named += [(row.name, desc) for row, desc in description.attr.arguments(op)]
+        self._rows = [self._row(*pair) for pair in named]
         self._scratchpad = description.argument("scratchpad")
         self._padded = [
             i
@@ -92,7 +93,8 @@ class OneDnnPrimitive(Executable):
     def _row(self, name: str, desc: MemoryDesc) -> Row | None:
         """The argument at address 0. None if oneDNN has no such argument."""
         number, md = self.description.argument(name)
-        start = desc.offset0 * desc.itemsize if desc.format_kind == "blocked" else 0
+        elements = 2 if desc.is_packed else 1  # in `itemsize` bytes
+        start = desc.offset0 * desc.itemsize // elements if desc.format_kind == "blocked" else 0
         return None if md is None else (number, md, start)
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> BoundCall:
