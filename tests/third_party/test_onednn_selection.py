@@ -93,7 +93,13 @@ REFUSED = {
     "--eltwise --alg=tanh --attr-post-ops=sum 3x5": ("attribute", "applies binary to eltwise"),
     "--matmul --attr-deterministic=true 3x5:5x7": ("algorithm", "no attribute deterministic"),
     "--conv --dt=bf16 mb1ic3oc4_ih4kh3": ("type", "beside NaN"),
-    "--conv --dt=f16 mb1ic3oc4_ih4kh3": ("type", "takes f32, bf16"),
+    "--matmul --attr-dropout=0.5 3x5:5x7": ("attribute", "dropout"),
+    "--matmul --dt=u8:s8:s32 --attr-scales=src:common 3x5:5x7": ("type", "saturates s32"),
+    "--matmul --dt=u8:s8:u8 --attr-post-ops=linear:2:1 3x5:5x7": ("attribute", "in linear"),
+    "--matmul --dt=u8:s8:u8 --attr-post-ops=sum:0.5 3x5:5x7": ("attribute", "one rounding"),
+    "--conv --dt=u8:s8:u8 --attr-scales=dst:common mb1ic3oc4_ih4kh3": ("type", "another integer"),
+    "--reorder --sdt=s32 --ddt=s8 --attr-zero-points=src:common 3x5": ("type", "rounds s32"),
+    "--matmul --dt=f32:s8:f32 --attr-scales=wei:3:f32:2x1 3x4:4x7": ("algorithm", "no|neither"),
 }  # fmt: skip
 
 
@@ -137,6 +143,16 @@ def test_padding_is_zero_beside_nan(onednn):
     "--matmul --attr-post-ops=sum:0.5+tanh+add:f32:2 5x7:7x9",
     "--ip --dir=BWD_D mb3ic5ih2oc7", "--lrn --dir=FWD_I mb1ic8ih5iw5ls5",
     "--pool --alg=avg_np mb2ic5ih7kh3ph1",
+    "--matmul --dt=u8:s8:f32 --bia-dt=f32 --attr-scales=src:common+wei:per_oc+dst:common"
+    " --attr-zero-points=src:common --attr-post-ops=sum+relu 5x33:33x9",
+    "--conv --dt=s8:s8:bf16 --attr-scales=src:common+wei:per_oc mb2ic16oc32_ih7kh3ph1",
+    "--conv --dt=u8:s8:u8 --dir=FWD_I --attr-post-ops=sum:1:3 mb2ic16oc32_ih7kh3ph1",
+    "--ip --dt=u8:s8:bf16 --attr-scales=wei:per_oc mb3ic5ih2oc7",
+    "--reorder --sdt=s8 --ddt=bf16 --stag=abx --dtag=axb --attr-scales=src:common"
+    " --attr-zero-points=src:common 3x17x5",
+    "--binary --sdt=s8:u8 --ddt=s8 --attr-scales=src0:common+src1:common 3x17:1x17",
+    "--pool --dt=u8 --dir=FWD_I --alg=avg_p mb2ic5ih7kh3ph1",
+    "--matmul --dt=bf16:bf16:f32 5x7:7x9",
 ])  # fmt: skip
 def test_results_are_those_of_the_reference(onednn, text):
     found = problem(text)
@@ -278,21 +294,24 @@ import numpy as np, dnncore as dnn, dnncore_onednn
 from dnncore.problem import read
 dnn.register(dnncore_onednn)
 for text in ("--eltwise 2x70x5", "--pool --alg=max mb2ic16_ih8oh4kh2sh2",
-             "--conv --attr-post-ops=relu mb2ic16oc32_ih14kh3ph1", "--softmax 3x40"):
+             "--conv --attr-post-ops=relu mb2ic16oc32_ih14kh3ph1", "--softmax 3x40",
+             "--matmul --dt=s8:s8:u8 --bia-dt=f32 --attr-post-ops=relu "
+             "--attr-scales=src:0+wei:2+dst:0 --attr-zero-points=src:0+dst:0 5x33:33x9"):
     (problem,) = read(text)
     pd = dnn.PrimitiveDesc(problem.op, dnn.engine("cpu"), problem.attr, impl="onednn:*")
     memories = {name: dnn.Memory(desc, pd.engine) for name, desc in pd.descs.items()}
     draws = np.random.default_rng(2)
     for argument, desc in pd.arguments:
         if argument.direction == "in":
-            desc.pack(draws.standard_normal(desc.dims).astype("f4"), memories[argument.name].buffer)
+            values = 1 + draws.uniform(size=desc.dims) * (40 if desc.itemsize == 1 else 1)
+            desc.pack(values.astype(desc.dtype), memories[argument.name].buffer)
     found = dnn.against_reference(pd, memories, pd.engine.stream())
     print(text.split()[0], all(comparison.ok for comparison in found.values()))
 """
 
 
 def test_ordinary_numbers_may_be_promised(run):
-    expected = ["--eltwise True", "--pool True", "--conv True", "--softmax True"]
+    expected = ["--eltwise True", "--pool True", "--conv True", "--softmax True", "--matmul True"]
     assert run(ORDINARY, DNNCORE_ONEDNN_FINITE="1").splitlines() == expected
     with pytest.raises(AssertionError, match="no implementation on cpu accepts"):
         run(ORDINARY, DNNCORE_ONEDNN_FINITE="0")

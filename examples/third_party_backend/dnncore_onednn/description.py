@@ -35,7 +35,7 @@ class Description:
     ) -> None:
         self.layouts, self.op, self.attr = layouts, op, attr
         if hint is None and op.forward_op is not None:
-            plain = replace(attr, post_ops=(), deterministic=False, rounding="environment")
+            plain = replace(attr, post_ops=(), deterministic=False)
             hint = Description(layouts, op.forward_op, plain)
         self.hint: Description | None = hint
         function, parameters = creation(layouts, op, hint and hint.pd)
@@ -68,10 +68,7 @@ class Description:
     @property
     def _extra(self) -> dict[str, MemoryDesc]:
         """The arguments of the attributes."""
-        op = self.op
-        if self.attr.dropout is not None and op.result.is_any:  # the mask has the format of dst
-            op = op.with_descs(**{op.result_name: self._desc(op.result_name)})
-        return {row.name: desc for row, desc in self.attr.arguments(op)}
+        return {row.name: desc for row, desc in self.attr.arguments(self.op)}
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -94,7 +91,7 @@ class Description:
         number, extra = self.numbers[name], self._extra.get(name)
         if extra is not None:
             is_operand = name in dict(self.attr.operands())
-            return number, self.layouts.md(extra if is_operand else flat(name, extra))
+            return number, self.layouts.md(extra if is_operand else flat(extra))
         md = self._md(number)
         return number, Handle(md) if self.layouts.is_present(md) else None
 

@@ -84,9 +84,13 @@ if ONLY_FINITE:
 OF_INTEGERS: tuple[str, ...] = ("abs", "clip", "clip_v2", "relu", "round", "square")
 
 
-def _is_of_integers(op: Any) -> bool:
+def _is_of_integers(op: Operation) -> bool:
     """Whether an operation adds up products of integers."""
-    return isinstance(op, LAYERS) and not _is_float(op.src) and not _is_float(op.weights)
+    if not isinstance(
+        op, backend.ConvolutionForward | backend.InnerProductForward | backend.MatMul
+    ):
+        return False
+    return not _is_float(op.src) and not _is_float(op.weights)
 
 
 def _is_float(desc: MemoryDesc) -> bool:
@@ -171,6 +175,31 @@ def _is_finished(op: Any, attr: Attributes) -> bool:
     return op.bias is not None or bool(attr.post_ops)
 
 
+def _may_leave_s32(op: Any, attr: Attributes) -> bool:
+    """Whether a result of s32 is computed in f32 and may be too large."""
+    if op.result.data_type != "s32":
+        return False
+    if attr.scales or attr.post_ops:
+        return True
+    sources = [desc for row, desc in op.tensors() if row.direction == "in"]
+    return isinstance(op, ELEMENTWISE) and any(
+        desc.data_type not in ("s8", "u8") for desc in sources
+    )
+
+
+def _subtracts_from_s32(op: Any, attr: Attributes) -> bool:
+    return op.src.data_type == "s32" and "src" in attr.zero_points
+
+
+def _may_have_nan(op: Any, attr: Attributes) -> bool:
+    """Whether a product of integers has an integer result and an operand that may be NaN."""
+    if not _is_of_integers(op) or _is_float(op.dst):
+        return False
+    bias = [] if op.bias is None else [op.bias]
+    operands = [*bias, *(desc for _, desc in attr.operands())]
+    return bool(attr.scales) or any(_is_float(desc) for desc in operands)
+
+
 def _has_many_dims(op: Any, _attr: Attributes) -> bool:
     return bool(op.result.ndims > 5)
 
@@ -212,6 +241,9 @@ FORWARD: Operations = (backend.EltwiseForward,)
 BACKWARD: Operations = (backend.EltwiseBackward,)
 LRN: Operations = (backend.LRNForward, backend.LRNBackward)
 SOFTMAX: Operations = (backend.SoftmaxForward,)
+ELEMENTWISE: Operations = (
+    backend.Binary, backend.EltwiseForward, backend.Reduction, backend.Sum,
+)  # fmt: skip
 
 DEVIATIONS = (
     Deviation(ALL, "is wrong or fails for layouts with other blocks than "
@@ -221,6 +253,9 @@ DEVIATIONS = (
     Deviation(LAYERS, "ignores the stride of bias", _has_bias_with_gaps, kind="format"),
     Deviation((backend.ConvolutionForward,), "crashes if dst begins at an odd address",
               _is_finished, "*gemm*"),
+    Deviation(ALL, "saturates s32 at 2147483520", _may_leave_s32, kind="type"),
+    Deviation((backend.Reorder,), "rounds s32 before it subtracts the zero point",
+              _subtracts_from_s32, kind="type"),
     Deviation((*FORWARD, *BACKWARD), "computes a part of tensors of more than 5 dims",
               _has_many_dims, "ref*", kind="shape"),
     Deviation(FORWARD, "has large errors", _of("log", "mish", "soft_relu"), "*jit*"),
@@ -241,6 +276,8 @@ DEVIATIONS = (
 # Only results of NaN, infinity, numbers below 1e-12 or above 1e12, or -0 differ.
 OF_SPECIAL_NUMBERS = (
     Deviation(CONVOLUTION, "makes NaN of numbers beside NaN or infinity", _is_bf16, kind="type"),
+    Deviation(LAYERS, "makes another integer of NaN and infinity in scales, bias or operands",
+              _may_have_nan, kind="type"),
     Deviation(FORWARD, "loses NaN", _of("clip", "clip_v2")),
     Deviation(FORWARD, "loses NaN, or makes NaN of infinity", _is_relu),
     Deviation(FORWARD, "makes another number of NaN", _of("exp", "hardsigmoid"), "*jit*"),

@@ -40,11 +40,6 @@ class Layouts:
         """
         return None if desc is None else self._opaque.get(desc) or self._made(desc)
 
-    @property
-    def absent(self) -> Owned:
-        """The descriptor of an absent tensor."""
-        return self.library.made("memory_desc_create_with_tag", "memory_desc_destroy", 0, Dims(), 0, 0)
-
     def _new(self, desc: MemoryDesc) -> Owned:
         if desc.is_packed and desc.offset0 % 2:
             raise Unsupported(f"oneDNN {self.library.version} cannot begin within a byte: {desc}")

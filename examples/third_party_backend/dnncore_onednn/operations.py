@@ -160,7 +160,10 @@ def attributes(layouts: Layouts, op: Operation, attr: Attributes) -> Owned:
     for post_op in attr.post_ops:
         _append(layouts, chain, post_op)
     library("primitive_attr_set_post_ops", made, chain)
-    set_quantization(layouts, made, op, attr)
+    set_quantization(library, made, op, attr)
+    if attr.accumulation != "strict" and library.has("primitive_attr_set_accumulation_mode"):
+        accumulation = library.number("accumulation_mode", attr.accumulation)
+        library("primitive_attr_set_accumulation_mode", made, accumulation)
     return made
 
 
@@ -186,5 +189,5 @@ def _append(layouts: Layouts, chain: Owned, post_op: PostOp) -> None:
         mask = sum(1 << i for i, size in enumerate(post_op.weights.dims) if size > 1)
         parameters = (mask,)
     else:
-        parameters = numbers[2], 0, number("dt", "undef")  # zero point 0, dst's own type
+        parameters = numbers[2], post_op.zero_point, number("dt", "undef")  # dst's own type
     layouts.library(f"post_ops_append_{post_op.kind}", chain, *parameters)
