@@ -143,13 +143,13 @@ def test_padding_is_zero_beside_nan(onednn):
     "--matmul --attr-post-ops=sum:0.5+tanh+add:f32:2 5x7:7x9",
     "--ip --dir=BWD_D mb3ic5ih2oc7", "--lrn --dir=FWD_I mb1ic8ih5iw5ls5",
     "--pool --alg=avg_np mb2ic5ih7kh3ph1",
-    "--matmul --dt=u8:s8:f32 --bia-dt=f32 --attr-scales=src:common+wei:per_oc+dst:common"
-    " --attr-zero-points=src:common --attr-post-ops=sum+relu 5x33:33x9",
+    ("--matmul --dt=u8:s8:f32 --bia-dt=f32 --attr-scales=src:0+wei:2+dst:0 "
+    "--attr-zero-points=src:0 --attr-post-ops=sum+relu 5x33:33x9"),
     "--conv --dt=s8:s8:bf16 --attr-scales=src:common+wei:per_oc mb2ic16oc32_ih7kh3ph1",
     "--conv --dt=u8:s8:u8 --dir=FWD_I --attr-post-ops=sum:1:3 mb2ic16oc32_ih7kh3ph1",
     "--ip --dt=u8:s8:bf16 --attr-scales=wei:per_oc mb3ic5ih2oc7",
-    "--reorder --sdt=s8 --ddt=bf16 --stag=abx --dtag=axb --attr-scales=src:common"
-    " --attr-zero-points=src:common 3x17x5",
+    ("--reorder --sdt=s8 --ddt=bf16 --stag=abx --dtag=axb --attr-scales=src:common "
+     "--attr-zero-points=src:common 3x17x5"),
     "--binary --sdt=s8:u8 --ddt=s8 --attr-scales=src0:common+src1:common 3x17:1x17",
     "--pool --dt=u8 --dir=FWD_I --alg=avg_p mb2ic5ih7kh3ph1",
     "--matmul --dt=bf16:bf16:f32 5x7:7x9",
@@ -295,7 +295,7 @@ from dnncore.problem import read
 dnn.register(dnncore_onednn)
 for text in ("--eltwise 2x70x5", "--pool --alg=max mb2ic16_ih8oh4kh2sh2",
              "--conv --attr-post-ops=relu mb2ic16oc32_ih14kh3ph1", "--softmax 3x40",
-             "--matmul --dt=s8:s8:u8 --bia-dt=f32 --attr-post-ops=relu "
+             "--matmul --dt=s8:s8:u8 --wtag=abx --bia-dt=f32 --attr-post-ops=relu "
              "--attr-scales=src:0+wei:2+dst:0 --attr-zero-points=src:0+dst:0 5x33:33x9"):
     (problem,) = read(text)
     pd = dnn.PrimitiveDesc(problem.op, dnn.engine("cpu"), problem.attr, impl="onednn:*")
