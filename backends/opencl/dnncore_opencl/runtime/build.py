@@ -5,6 +5,7 @@ The store verifies a binary before the driver reads it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -22,6 +23,7 @@ from dnncore.backend import BuildError, DiskStore, cache_count, uninterrupted
 from dnncore_opencl.devices.discovery import Native, device_type, pyopencl
 from dnncore_opencl.devices.handles import handles
 from dnncore_opencl.devices.intel import without_lanes_of_items
+from dnncore_opencl.devices.pocl_declarations import WITHOUT_HEADER, declarations, is_quicker
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.ptx import uncovered
 
@@ -156,6 +158,10 @@ class Builder:
     def _compile(self, source: str, options: Sequence[str], target: str) -> Any:
         cl = pyopencl()
         native = self._native
+        if is_quicker(native.device):
+            quick = cl.Program(native.context, declarations(source) + source)
+            with contextlib.suppress(cl.Error):  # for a function that is not declared
+                return _build(quick, native.device, (*options, WITHOUT_HEADER))
         try:
             program = _build(cl.Program(native.context, source), native.device, options)
             if target:
