@@ -20,7 +20,13 @@ from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
-from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, FACTORS, Terms, refuse_uniform, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import (
+    ATTRIBUTES,
+    FACTORS,
+    Terms,
+    refuse_uniform,
+    refuse_varying,
+)
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor

@@ -18,7 +18,7 @@ from dnncore_cpu_numba.convolution.winograd.weights import WinogradReorder
 from dnncore_cpu_numba.copies.nibbles import Nibbles
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
-from dnncore_cpu_numba.elementwise.finish import finish, is_finished
+from dnncore_cpu_numba.elementwise.finish import WORDS, finish, is_finished
 from dnncore_cpu_numba.elementwise.implementation import refuse_post_ops
 from dnncore_cpu_numba.elementwise.post_ops import Stage, binary
 from dnncore_cpu_numba.runtime.program import Program, Step
@@ -32,7 +32,7 @@ class ReorderImplementation(Implementation[Reorder]):
 
     name = "cpu_numba:simd"
     data_types = ("f64", *FLOATS, *F8, *INTEGERS, *PACKED)
-    attributes = ("scales", "zero_points", "groups", "stochastic_rounding")
+    attributes = (*WORDS, "zero_points", "groups")
     takes_repeats = True
 
     def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

@@ -106,6 +106,11 @@ def _scaled_sum(x, y, alpha, beta):
     return beta * x + alpha * y
 
 
+@stepwise
+def _shifted_sum(x, y, alpha, beta):
+    return x + alpha * (y - beta)
+
+
 def _root_of(m: Any) -> Callable[..., Any]:
     """x**0.5 as IEEE 754 has it, which differs from the square root at -0 and -infinity."""
 
@@ -450,6 +455,7 @@ POWER_GRADIENTS = {
 """The stages of pow for the usual beta: far quicker than the general one."""
 
 ADD_SCALED = _zip("add_scaled", _scaled_sum)
+ADD_SHIFTED = _zip("add_shifted", _shifted_sum)
 PRELU = _zip("prelu", lambda x, y, alpha, beta: x if x > _ZERO else y * x)
 DESCALE = _zip("descale", lambda x, y, alpha, beta: x * (_ONE / y))
 ROUND_AT_RANDOM = _stages("round_at_random", _rounding_of, zipped=True)

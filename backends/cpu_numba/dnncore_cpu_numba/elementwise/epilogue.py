@@ -115,7 +115,7 @@ def from_post_ops(
 def _stage(post_op: PostOp, operand: Callable[[str, int], Operand], *, fused: bool) -> Stage:
     match post_op.kind:
         case "sum":
-            return Sum(post_op.scale, fused=fused)
+            return Sum(post_op.scale, post_op.zero_point, fused)
         case "eltwise" if post_op.algorithm in INLINE:
             return Eltwise(post_op.algorithm, post_op.alpha, post_op.beta, fused)
         case "eltwise":

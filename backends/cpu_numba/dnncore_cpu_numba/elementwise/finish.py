@@ -18,7 +18,10 @@ from dnncore_cpu_numba.elementwise.post_ops import Stage, binary, stages_of
 from dnncore_cpu_numba.runtime.program import Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-WORDS = ("scales", "dropout", "stochastic_rounding")
+POST_OP_WORDS = ("operand_types", "sum_zero_point")
+"""The attributes of post-ops."""
+
+WORDS = (*POST_OP_WORDS, "scales", "dropout", "stochastic_rounding")
 """The attributes that a chain supports."""
 
 

@@ -167,7 +167,9 @@ def _stage_of(post_op: PostOp, operand: int) -> Stage:
         case "eltwise":
             return eltwise(post_op.algorithm, post_op.alpha, post_op.beta)
         case "sum":
-            return add(DST, post_op.scale)
+            if not post_op.zero_point:
+                return add(DST, post_op.scale)
+            return Stage(algorithms.ADD_SHIFTED, post_op.scale, post_op.zero_point, DST)
         case "binary":
             return binary(post_op.algorithm, operand)
         case "prelu":

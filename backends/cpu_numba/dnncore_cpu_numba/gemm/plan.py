@@ -31,7 +31,7 @@ from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.epilogue import has_calls
-from dnncore_cpu_numba.elementwise.finish import finish
+from dnncore_cpu_numba.elementwise.finish import POST_OP_WORDS, finish
 from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
 from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.placed import placed_steps
@@ -41,7 +41,7 @@ from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 ALIGNMENT = 128  # bytes
-RANDOM = ("dropout", "stochastic_rounding")
+PRODUCT_WORDS = (*POST_OP_WORDS, "dropout", "stochastic_rounding")
 INTEGERS = frozenset({"s8", "u8", "s32"})
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
 NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
@@ -290,7 +290,7 @@ class PlannedImplementation(Implementation[OpT]):
     """
 
     data_types: Collection[str] = FLOATS
-    attributes: Collection[str] = RANDOM
+    attributes: Collection[str] = PRODUCT_WORDS
     NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
     HAS_KNOBS: ClassVar[bool] = True
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from dnncore.backend import Attributes, Operation, Refused
 from dnncore_cpu_numba.codegen.type_conversion import INTEGERS
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
-from dnncore_cpu_numba.gemm.plan import RANDOM, ProgramPlan
+from dnncore_cpu_numba.gemm.plan import PRODUCT_WORDS, ProgramPlan
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 WORDS = ("scales", "zero_points")
-ATTRIBUTES = (*WORDS, *RANDOM)
+ATTRIBUTES = (*WORDS, *PRODUCT_WORDS)
 FACTORS = ("src", "weights")
 
 
