@@ -13,10 +13,14 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 
 
 def read_terms(plan: ProgramPlan, op: Convolution, attr: Attributes, g: Geometry) -> Terms:
-    """Bias, if there is one, as (1, G, channels, 1), and post-ops."""
+    """Bias, scales and zero points as (1, G, channels, 1) or one value, and post-ops."""
 
-    def as_dst(_: str, bias: Tensor) -> Tensor:
-        return plan.read(bias, "a").seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
+    def as_dst(name: str, tensor: Tensor) -> Tensor:
+        if name == "bias":
+            tensor = plan.read(tensor, "a")
+        several = tensor.desc.nelems > 1
+        dims = (1, g.groups, g.oc, 1) if several else (1, 1, 1, 1)
+        return tensor.seen_as(MemoryDesc(dims, tensor.desc.data_type))
 
     return Terms.of(plan, op, attr, as_dst, _read_operands(plan, attr, g))
 
@@ -65,6 +69,7 @@ def _as_matrices(tensor: Tensor, groups: int) -> Tensor:
     per_group = c // groups
     desc = MemoryDesc(
         (n, groups, per_group, math.prod(spatial)),
+        tensor.desc.data_type,
         strides=(batch if n > 1 else 0, per_group * channel, channel, 1),
     )
     return tensor.seen_as(desc)

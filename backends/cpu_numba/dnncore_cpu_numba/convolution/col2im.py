@@ -6,24 +6,26 @@ import math
 from collections.abc import Sequence
 
 from dnncore_cpu_numba.codegen.call_schema import Many, Record
-from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
+from dnncore_cpu_numba.codegen.pointers import load_f32, load_f64, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.runtime.program import Param, Step
 
 
 def col2im_step(
-    columns: Param, image: Param, strides: Sequence[int], geometry: Geometry, images: int
-) -> Step:
+    columns: Param, image: Param, strides: Sequence[int], geometry: Geometry, images: int,
+    data_type: str = "f32",
+) -> Step:  # fmt: skip
     """Add up columns (n, channel, tap, pixel), row-major, into an image (n, channel, D, H, W).
 
-    strides: of the image, in elements. The order of additions is fixed.
+    strides: of the image, in elements. data_type: f32 or f64. The order of additions is fixed.
     """
     g = geometry
     channels = g.groups * g.ic
     batch_stride, channel_stride, *pixel_strides = strides
     values = {
-        "columns": columns, "image": image, "channels": channels, "pixels": math.prod(g.dst),
+        "columns": columns, "image": image, "wide": data_type == "f64", "channels": channels,
+        "pixels": math.prod(g.dst),
         "batch_stride": batch_stride, "channel_stride": channel_stride, "strides": pixel_strides,
         "src": g.src, "dst": g.dst, "kernel": g.kernel, "stride": g.stride,
         "dilation": g.dilation, "padding": g.padding,
@@ -37,6 +39,7 @@ D, H, W = 0, 1, 2
 @task(Record(
     "col2im",
     ("columns image", "address"),
+    ("wide", "flag", "elements are f64"),
     ("channels pixels", "count", "of all groups, of dst"),
     ("batch_stride channel_stride", "elements"),
     ("strides", Many("elements", 3), "of the image, along D, H and W"),
@@ -47,24 +50,29 @@ def col2im(params, begin, end):
     channels = params.channels
     taps = params.kernel[D] * params.kernel[H] * params.kernel[W]
     pixels = params.pixels
+    size = 8 if params.wide else 4
     for plane in range(begin, end):
-        image = params.image + 4 * (
+        image = params.image + size * (
             plane // channels * params.batch_stride + plane % channels * params.channel_stride
         )
         _fill_zero(params, image)
         for tap in range(taps):
-            column = params.columns + 4 * pixels * (plane * taps + tap)
+            column = params.columns + size * pixels * (plane * taps + tap)
             _add_tap(params, image, column, tap)
 
 
 @device
 def _fill_zero(params, image):
     step = params.strides[W]
+    size = 8 if params.wide else 4
     for z in range(params.src[D]):
         for y in range(params.src[H]):
-            row = image + 4 * (z * params.strides[D] + y * params.strides[H])
+            row = image + size * (z * params.strides[D] + y * params.strides[H])
             for x in range(params.src[W]):
-                store_f32(row, x * step, 0.0)
+                if params.wide:
+                    store_f64(row, x * step, 0.0)
+                else:
+                    store_f32(row, x * step, 0.0)
 
 
 @device
@@ -77,14 +85,18 @@ def _add_tap(params, image, column, tap):
     left, x_first, x_last = _span(params, W, tap % kernel_w)
     step = params.strides[W]
     across = params.stride[W] * step
+    size = 8 if params.wide else 4
     for z in range(z_first, z_last):
         plane = (front + z * params.stride[D]) * params.strides[D]
         for y in range(y_first, y_last):
             line = (top + y * params.stride[H]) * params.strides[H]
-            row = image + 4 * (plane + line + left * step)
-            source = column + 4 * params.dst[W] * (z * params.dst[H] + y)
+            row = image + size * (plane + line + left * step)
+            source = column + size * params.dst[W] * (z * params.dst[H] + y)
             for x in range(x_first, x_last):
-                store_f32(row, x * across, load_f32(row, x * across) + load_f32(source, x))
+                if params.wide:
+                    store_f64(row, x * across, load_f64(row, x * across) + load_f64(source, x))
+                else:
+                    store_f32(row, x * across, load_f32(row, x * across) + load_f32(source, x))
 
 
 @device

@@ -54,6 +54,14 @@ def prepare(
     return [name for name in FACTORS if name in left]
 
 
+def unpack(plan: ProgramPlan, attr: Attributes) -> None:
+    """Replace zero points of 4 bits by s32."""
+    for name, own in attr.zero_points.items():
+        if own.data_type in PACKED:
+            key = f"{name}_zero_points"
+            plan.tensors[key] = decompressed(plan, plan.tensors[key], "s32")
+
+
 def _values(plan: ProgramPlan, attr: Attributes, kind: str, name: str) -> Values | None:
     """The scales or zero points of a tensor."""
     tensor = plan.tensors.get(f"{name}_{kind}")

@@ -309,7 +309,7 @@ class PlannedImplementation(Implementation[OpT]):
     ) -> Accepted:
         """The acceptance with values of knobs."""
         blocking = Blocking(engine.num_threads, **values)
-        if self._has_second_pass(op, attr):
+        if self.has_second_pass(op, attr):
             plan = self._in_two_passes(op, attr, blocking)
         else:
             plan = ProgramPlan(op, attr, blocking, self.kept(op))
@@ -319,7 +319,7 @@ class PlannedImplementation(Implementation[OpT]):
         tune = partial(self._planned, op, attr, engine) if own else None
         return replace(answer, knobs=own, tune=tune)
 
-    def _has_second_pass(self, op: OpT, attr: Attributes) -> bool:
+    def has_second_pass(self, op: OpT, attr: Attributes) -> bool:
         """Whether random numbers, or functions of f64, follow the products."""
         random = attr.dropout is not None or attr.rounding == "stochastic"
         return random or (op.data_type == "f64" and has_calls(attr))
@@ -331,10 +331,8 @@ class PlannedImplementation(Implementation[OpT]):
         result = plan.tensors[name]
         room = plan.scratch(op.result.with_data_type(held).with_offset0(0))
         plan.tensors[name] = room
-        scales, zero_points = (
-            {key: own for key, own in given.items() if key != name}
-            for given in (attr.scales, attr.zero_points)
-        )
+        scales = {key: own for key, own in attr.scales.items() if key != name}
+        zero_points = {key: own for key, own in attr.zero_points.items() if key != name}
         first = replace(
             attr, post_ops=(), dropout=None, rounding="environment", scales=scales,
             zero_points=zero_points,
