@@ -9,7 +9,8 @@ from dnncore_cpu_numba.codegen.isa import BEST, DOT_ISAS, ISAS
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.gemm import ranges
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
-from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare
+from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare, values_of
+from dnncore_cpu_numba.gemm.few_rows import MOST_ROWS, FewRows
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
 from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, Terms, refuse_uniform, refuse_varying
@@ -42,18 +43,40 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         arithmetic = self.arithmetic(op)
         lanes = arithmetic.vectors_of(self.isa).lanes
         panels = blocked_columns(op.weights, lanes, arithmetic.group)
-        weights = plain if is_decompressed(op) else panels
+        weights = self._small(op) if is_decompressed(op) else panels
         op = op.resolve_any(src=plain, weights=weights, dst=plain)
         return op if op.bias is None else op.resolve_any(bias=plain)
 
     def plan(self, plan: ProgramPlan, op: MatMul, attr: Attributes) -> None:
         """Append the steps."""
+        few = self._few_rows(plan, op, attr)
+        if few is not None and few.serves:
+            few.append_to(plan)
+            return
         scales = prepare(plan, op, attr, self.arithmetic(op))
         product = self.product(plan, op, Terms.of(plan, op, attr, scales=scales))
         dataclasses.replace(
             product, a_zero=plan.tensors.get("src_zero_points"),
             b_zero=plan.tensors.get("weights_zero_points"),
         ).append_to(plan)  # fmt: skip
+
+    def _small(self, op: MatMul) -> str:
+        """The tag of weights that are decompressed; for a few rows, columns are contiguous."""
+        letters = "abcdefghijkl"[: op.dst.ndims]
+        if op.dst.nelems > MOST_ROWS * op.dst.dims[-1]:
+            return letters
+        return f"{letters[:-2]}{letters[-1]}{letters[-2]}"
+
+    def _few_rows(self, plan: ProgramPlan, op: MatMul, attr: Attributes) -> FewRows | None:
+        """The product that decompresses weights in registers, if they are decompressed to f32."""
+        own = attr.scales.get("src")
+        if op.data_type not in FLOATS or not is_decompressed(op) or (own and own.mask):
+            return None
+        zero, scale = (values_of(plan, attr, kind, "weights") for kind in ("zero_points", "scales"))
+        return FewRows(
+            isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
+            terms=Terms.of(plan, op, attr, scales=("src",)), zero=zero, scale=scale,
+        )  # fmt: skip
 
     def product(self, plan: ProgramPlan, op: MatMul, terms: Terms) -> MatrixProduct:
         """The product without zero points of its factors."""

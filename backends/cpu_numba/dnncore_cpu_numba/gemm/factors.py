@@ -38,12 +38,12 @@ def prepare(
     if op.data_type not in INTEGERS:
         moves += ["weights"] if is_decompressed(op) else []
         for name in dict.fromkeys(moves):
-            zero, scale = (_values(plan, attr, kind, name) for kind in ("zero_points", "scales"))
+            zero, scale = (values_of(plan, attr, kind, name) for kind in ("zero_points", "scales"))
             plan.tensors[name] = decompressed(plan, plan.tensors[name], "f32", zero, scale)
             left.remove(name)
     elif whole:
         for name in FACTORS:
-            zero = _values(plan, attr, "zero_points", name)
+            zero = values_of(plan, attr, "zero_points", name)
             plan.tensors[name] = decompressed(plan, plan.tensors[name], "s32", zero)
     elif is_decompressed(op):
         plan.tensors["weights"] = decompressed(plan, plan.tensors["weights"], "s8")
@@ -62,7 +62,7 @@ def unpack(plan: ProgramPlan, attr: Attributes) -> None:
             plan.tensors[key] = decompressed(plan, plan.tensors[key], "s32")
 
 
-def _values(plan: ProgramPlan, attr: Attributes, kind: str, name: str) -> Values | None:
+def values_of(plan: ProgramPlan, attr: Attributes, kind: str, name: str) -> Values | None:
     """The scales or zero points of a tensor."""
     tensor = plan.tensors.get(f"{name}_{kind}")
     if tensor is None:
