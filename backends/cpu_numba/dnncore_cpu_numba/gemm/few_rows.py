@@ -17,16 +17,32 @@ from dnncore_cpu_numba.codegen.type_conversion import PACKED
 from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.post_ops import Stage, binary, stages_of
 from dnncore_cpu_numba.gemm.decompression import Values, decompressed
-from dnncore_cpu_numba.gemm.few_rows_kernel import PER_WORD, ColumnKernel, lanes_of
-from dnncore_cpu_numba.gemm.few_rows_task import columns_of_weights
+from dnncore_cpu_numba.gemm.few_rows_kernel import PER_WORD, ColumnsKernel
+from dnncore_cpu_numba.gemm.few_rows_task import groups_of_columns
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.quantization import Terms
 from dnncore_cpu_numba.runtime.program import Step, Table
-from dnncore_cpu_numba.runtime.tensor import Tensor
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 MOST_ROWS = 4
 GRAIN = 16  # columns of a thread's part at least
 UNROLLS = (8, 4, 2, 1)
+LANES = (16, 8, 4)
+COLUMNS = 4  # that a kernel computes at a time, so that it reads x once for them
+
+
+@dataclass(frozen=True)
+class Block:
+    """The elements of k in a turn of the kernel. values: as in `ColumnsKernel`."""
+
+    lanes: int
+    unroll: int
+    values: int
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.lanes * self.unroll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +68,23 @@ class FewRows:
         return own.tensor.desc.dims[-2] > 1
 
     @property
-    def block(self) -> tuple[int, int] | None:
-        """The lanes and the number of vectors of a block, the largest that divides units."""
-        unrolls = (PER_WORD,) if self.b.desc.data_type in PACKED else UNROLLS
-        fitting = ((lanes, count) for lanes in lanes_of(self.isa) for count in unrolls
-                   if self.unit % (lanes * count) == 0)  # fmt: skip
-        return max(fitting, key=lambda own: own[0] * own[1], default=None)
+    def block(self) -> Block | None:
+        """The largest block that divides units; of 4-bit weights, it may have several units."""
+        packed, depth = self.b.desc.is_packed, self.b.desc.dims[-2]
+        unrolls = (PER_WORD,) if packed else UNROLLS
+        blocks = [
+            Block(lanes, unroll, max(1, lanes * unroll // self.unit))
+            for lanes in LANES
+            for unroll in unrolls
+            if lanes <= max(LANES[-1], self.isa.lanes) and depth % (lanes * unroll) == 0
+        ]
+        fitting = (
+            own
+            for own in blocks
+            if self.unit % own.size == 0
+            or (packed and own.size % self.unit == 0 and self.unit % PER_WORD == 0)
+        )
+        return max(fitting, key=lambda own: own.size, default=None)
 
     @property
     def serves(self) -> bool:
@@ -74,15 +101,13 @@ class FewRows:
         """Append the steps."""
         block = self.block
         assert block is not None
-        lanes, unroll = block
-        *_, rows, columns = self.c.desc.dims
-        depth = self.b.desc.dims[-2]
-        x = self._read_rows(plan, rows, depth, lanes)
+        *_, rows, _ = self.c.desc.dims
+        x = self._read_rows(plan, rows, self.b.desc.dims[-2], block.lanes)
         zero = self.zero
         if zero is not None and zero.tensor.desc.data_type in PACKED:
             zero = Values(decompressed(plan, zero.tensor, "s32"), zero.groups)
         y = plan.scratch(MemoryDesc(self.c.desc.dims))
-        plan.add(lambda: self._step(x, y, zero, rows, columns, lanes, unroll))
+        plan.add_steps(lambda: self._steps(x, y, zero, block))
         stages, first = [], 2
         for algorithm, count in self.terms.before:
             name = "mul" if algorithm == "scale" else algorithm
@@ -113,30 +138,42 @@ class FewRows:
         parts = tensor.seen_as(MemoryDesc(dims, "f32", strides=strides))
         return plan.read(parts, MemoryDesc(dims)).seen_as(MemoryDesc((rows, depth)))
 
-    def _step(
-        self, x: Tensor, y: Tensor, zero: Values | None, rows: int, columns: int, lanes: int,
-        unroll: int,
+    def _steps(self, x: Tensor, y: Tensor, zero: Values | None, block: Block) -> list[Step]:
+        """Whole groups of columns, then the rest one by one."""
+        *_, rows, columns = self.c.desc.dims
+        group = COLUMNS if rows <= COLUMNS // 2 or self.isa.lanes == LANES[0] else COLUMNS // 2
+        whole = columns // group * group
+        parts = ((0, whole, group), (whole, columns - whole, 1))
+        return [self._part(x, y, zero, block, *part) for part in parts if part[1]]
+
+    def _part(
+        self, x: Tensor, y: Tensor, zero: Values | None, block: Block, first: int, count: int,
+        group: int,
     ) -> Step:  # fmt: skip
-        scale, unit, depth = self.scale, self.unit, self.b.desc.dims[-2]
-        kernel = ColumnKernel(
-            self.isa, self.b.desc.data_type, zero.tensor.desc.data_type if zero else "",
-            scale.tensor.desc.data_type if scale else "", rows, lanes, unroll,
+        scale, depth, desc = self.scale, self.b.desc.dims[-2], self.b.desc
+        *_, rows, columns = self.c.desc.dims
+        kernel = ColumnsKernel(
+            self.isa, desc.data_type, zero.tensor.desc.data_type if zero else "",
+            scale.tensor.desc.data_type if scale else "", rows, group, block.lanes, block.unroll,
+            block.values,
         )  # fmt: skip
+        column = desc.strides[-1] // (2 if desc.is_packed else 1)
+        unit = max(self.unit, block.size)
         values = {
-            "kernel": kernel.address, "weights": self.b.address, "x": x.address, "y": y.address,
-            "column": self.b.desc.strides[-1] // (2 if self.b.desc.is_packed else 1),
+            "kernel": kernel.address, "weights": moved(self.b.address, first * column),
+            "x": x.address, "y": moved(y.address, 4 * first), "columns": group, "column": column,
             "x_row": 4 * x.desc.strides[0] if rows > 1 else 0, "y_row": 4 * columns,
-            "units": depth // unit, "blocks": unit // (lanes * unroll),
+            "units": depth // unit, "blocks": unit // block.size,
         }  # fmt: skip
         for name, own in (("zero", zero), ("scale", scale)):
-            along = np.zeros(depth // unit, np.int64)
+            along = np.zeros(depth // unit * block.values, np.int64)
             across = np.zeros(columns, np.int64)
             if own is not None:
-                ndims, size = self.b.desc.ndims, own.tensor.desc.itemsize
-                along = own.places(ndims - 2, depth)[::unit].copy()
+                ndims, size = desc.ndims, own.tensor.desc.itemsize
+                along = size * own.places(ndims - 2, depth)[:: unit // block.values]
                 across = size * own.places(ndims - 1, columns)
             values |= {
                 name: own.tensor.address if own else 0, f"{name}_places": Table(along),
-                f"{name}_columns": Table(across),
+                f"{name}_columns": Table(across[first:].copy()),
             }  # fmt: skip
-        return Step(columns_of_weights, values, columns, grain=GRAIN)
+        return Step(groups_of_columns, values, count // group, grain=max(1, GRAIN // group))

@@ -1,6 +1,6 @@
-"""The kernel of `gemm/few_rows.py`: a column of decompressed weights times a few rows.
+"""The kernel of `gemm/few_rows.py`: columns of decompressed weights times a few rows.
 
-    y[m] = sum over k of x[m][k] * (w[k] - zero[k]) * scale[k]
+    y[m][n] = sum over k of x[m][k] * (w[k][n] - zero[k][n]) * scale[k][n]
 
 Blocks are `unroll` vectors of x. Of 8-bit weights, vector i has the elements from i * lanes on. Of
 4-bit weights, a vector of 32-bit words has 8 in each lane; x has the order of the i-th ones.
@@ -8,6 +8,7 @@ Blocks are `unroll` vectors of x. Of 8-bit weights, vector i has the elements fr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,13 +23,15 @@ from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value, consta
 
 PER_WORD = 8  # 4-bit elements
 SUMS = 8  # independent ones hide the latency of multiply-adds
-COLUMN = Record(
-    "column of weights",
+COLUMNS = Record(
+    "columns of weights",
     ("weights x", "address"),
+    ("column", "bytes", "from column to column of weights"),
     ("x_row y_row", "bytes", "from row to row"),
-    ("zero scale", "address", "of the column's first value"),
-    ("zero_places scale_places", "address", "of a table of places, one for each unit"),
-    ("units", "count", "stretches of k with one zero point and one scale"),
+    ("zero scale", "address"),
+    ("zero_columns scale_columns", "address", "of tables: bytes of each column's values"),
+    ("zero_places scale_places", "address", "of tables: bytes of each unit's value"),
+    ("units", "count", "stretches of k with the same values, or blocks with several"),
     ("blocks", "count", "of a unit"),
     ("y", "address"),
 )
@@ -36,22 +39,25 @@ _TABLE = "llvm.x86.avx512.permvar.sf.512"
 
 
 @dataclass(frozen=True)
-class ColumnKernel(NativeKernel):
+class ColumnsKernel(NativeKernel):
     """A class of kernels.
 
     source: the type of weights. zero, scale: those of zero points and scales, "" without them.
-    rows: of x. lanes: of its vectors. unroll: vectors of a block.
+    rows, columns: of y. lanes: of vectors of x. unroll: vectors of a block. values: the zero points
+    and scales in a block; each belongs to as many 4-bit weights.
     """
 
-    ARGUMENTS = COLUMN
+    ARGUMENTS = COLUMNS
 
     isa: Isa
     source: str
     zero: str
     scale: str
     rows: int
+    columns: int
     lanes: int
     unroll: int
+    values: int = 1
 
     @property
     def block_bytes(self) -> int:
@@ -59,49 +65,63 @@ class ColumnKernel(NativeKernel):
         elements = self.lanes * self.unroll
         return elements // 2 if self.source in PACKED else elements
 
-    def _emit(self, builder: Builder, args: vir.Values) -> None:
-        each = max(1, min(self.unroll, SUMS // self.rows))
-        zeros = [vir.vector_of(self.lanes)(None)] * (self.rows * each)
+    @property
+    def _each(self) -> int:
+        """The sums of one element of y."""
+        return max(1, min(self.unroll, SUMS // (self.rows * self.columns)))
 
-        def unit(index: Value, state: Sequence[Value]) -> Sequence[Value]:
-            values = {
-                name: self._value(builder, args, name, own, index)
+    def _emit(self, builder: Builder, args: vir.Values) -> None:
+        each = self._each
+        zeros = [vir.vector_of(self.lanes)(None)] * (self.rows * self.columns * each)
+        starts = [
+            {
+                name: builder.add(args[name], self._entry(builder, args[f"{name}_columns"], I64(n)))
                 for name, own in (("zero", self.zero), ("scale", self.scale))
                 if own
             }
-            table = self._table(builder, values)
+            for n in range(self.columns)
+        ]
+
+        def unit(index: Value, state: Sequence[Value]) -> Sequence[Value]:
+            values = [self._values(builder, args, own, index) for own in starts]
+            tables = [self._table(builder, own) for own in values]
 
             def block(_: Value, state: Sequence[Value]) -> list[Value]:
-                return self._block(builder, args, values, table, state)
+                return self._block(builder, args, values, tables, state)
 
             return vir.loop(builder, args["blocks"], state, block)
 
         state = [args["weights"], args["x"], *zeros]
         _, _, *sums = vir.loop(builder, args["units"], state, unit)
         for m in range(self.rows):
-            own = sums[m * each : (m + 1) * each]
-            while len(own) > 1:
-                own = [builder.fadd(*own[i : i + 2]) if len(own[i : i + 2]) > 1 else own[i]
-                       for i in range(0, len(own), 2)]  # fmt: skip
-            y = vir.address(builder, builder.add(args["y"], builder.mul(args["y_row"], I64(m))))
-            builder.store(self._total(builder, own[0]), y, align=4)
+            row = builder.add(args["y"], builder.mul(args["y_row"], I64(m)))
+            for n in range(self.columns):
+                first = (m * self.columns + n) * each
+                total = functools.reduce(builder.fadd, sums[first : first + each])
+                place = vir.address(builder, builder.add(row, I64(4 * n)))
+                builder.store(self._total(builder, total), place, align=4)
 
     def _block(
-        self, builder: Builder, args: vir.Values, values: dict[str, Value], table: Value | None,
-        state: Sequence[Value],
+        self, builder: Builder, args: vir.Values, values: Sequence[dict[str, Value]],
+        tables: Sequence[Value | None], state: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
         weights, x, *sums = state
-        each = len(sums) // self.rows
-        vectors = self._vectors(builder, weights, table)
-        if table is None:
-            vectors = [self._scaled(builder, w, values) for w in vectors]
-        for i, w in enumerate(vectors):
+        each = self._each
+        columns = []
+        for n, (own, table) in enumerate(zip(values, tables, strict=True)):
+            place = builder.add(weights, builder.mul(args["column"], I64(n)))
+            vectors = self._vectors(builder, place, table)
+            if table is None:
+                vectors = [self._scaled(builder, w, own) for w in vectors]
+            columns.append(vectors)
+        for i in range(self.unroll):
             for m in range(self.rows):
                 place = builder.add(x, builder.mul(args["x_row"], I64(m)))
                 place = vir.address(builder, builder.add(place, I64(4 * self.lanes * i)))
                 factor = builder.load(place, typ=vir.vector_of(self.lanes), align=4)
-                at = m * each + i % each
-                sums[at] = vir.multiply_add(builder, w, factor, sums[at])
+                for n, vectors in enumerate(columns):
+                    at = (m * self.columns + n) * each + i % each
+                    sums[at] = vir.multiply_add(builder, vectors[i], factor, sums[at])
         moved = builder.add(weights, I64(self.block_bytes))
         return [moved, builder.add(x, I64(4 * self.lanes * self.unroll)), *sums]
 
@@ -128,7 +148,8 @@ class ColumnKernel(NativeKernel):
 
     def _table(self, builder: Builder, values: dict[str, Value]) -> Value | None:
         """All 16 weights, where the instruction set looks them up."""
-        if self.source not in PACKED or self.isa.lanes != 16 or self.lanes != 16:
+        wide = self.isa.lanes == 16 == self.lanes
+        if self.source not in PACKED or self.values > 1 or not wide:
             return None
         half = 8 if self.source == "s4" else 16
         numbers = [float(i if i < half else i - 16) for i in range(16)]
@@ -139,18 +160,33 @@ class ColumnKernel(NativeKernel):
             w = builder.fsub(w, values["zero"])
         return builder.fmul(w, values["scale"]) if "scale" in values else w
 
-    def _value(
-        self, builder: Builder, args: vir.Values, name: str, own: str, index: Value
-    ) -> Value:
-        """The zero point or the scale of a unit."""
-        element = STORED[own]
-        table = vir.address(builder, args[f"{name}_places"])
-        place = builder.load(vir.at(builder, table, builder.shl(index, I64(3))), typ=I64)
-        size = vir.bytes_of(element)
-        start = builder.add(args[name], builder.mul(place, I64(size)))
-        x = builder.load(vir.address(builder, start), typ=element, align=size)
-        x = as_f32(builder, x, own, self.isa)
-        return vir.repeat(builder, x, vir.vector_of(self.lanes))
+    def _values(
+        self, builder: Builder, args: vir.Values, starts: dict[str, Value], index: Value
+    ) -> dict[str, Value]:
+        """The zero points and scales of a unit of one column."""
+        found = {}
+        for name, start in starts.items():
+            own = self.zero if name == "zero" else self.scale
+            element = STORED[own]
+            align, vector = vir.bytes_of(element), ir.VectorType(element, self.lanes)
+            x = ir.Constant(vector, ir.Undefined)
+            for part in range(self.values):
+                number = builder.add(builder.mul(index, I64(self.values)), I64(part))
+                place = builder.add(start, self._entry(builder, args[f"{name}_places"], number))
+                value = builder.load(vir.address(builder, place), typ=element, align=align)
+                if self.values == 1:
+                    x = vir.repeat(builder, value, vector)
+                else:
+                    same = self.lanes // self.values
+                    for lane in range(part * same, (part + 1) * same):
+                        x = builder.insert_element(x, value, I32(lane))
+            found[name] = as_f32(builder, x, own, self.isa)
+        return found
+
+    def _entry(self, builder: Builder, table: Value, index: Value) -> Value:
+        """A number of a table."""
+        pointer = vir.address(builder, builder.add(table, builder.shl(index, I64(3))))
+        return builder.load(pointer, typ=I64)
 
     def _total(self, builder: Builder, x: Value) -> Value:
         """The sum of all lanes, in halves."""
@@ -160,8 +196,3 @@ class ColumnKernel(NativeKernel):
             high = vir.shuffled(builder, x, range(half, 2 * half))
             x = builder.fadd(low, high)
         return builder.extract_element(x, I32(0))
-
-
-def lanes_of(isa: Isa) -> list[int]:
-    """The lanes of vectors that a kernel may have, most first."""
-    return [lanes for lanes in (16, 8, 4) if lanes <= max(4, isa.lanes)]
