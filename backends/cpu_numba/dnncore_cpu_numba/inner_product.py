@@ -17,7 +17,9 @@ from dnncore_cpu_numba.codegen.isa import BEST, DOT_ISAS, ISAS
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.gemm import ranges
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
-from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare
+from dnncore_cpu_numba.gemm.decompression import Values
+from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare, values_of
+from dnncore_cpu_numba.gemm.few_rows import MOST_ROWS, FewRows
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.quantization import (
@@ -120,6 +122,10 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
     def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""
         arithmetic = self.arithmetic(op)
+        few = self._few_rows(plan, op, attr)
+        if few is not None and few.serves:
+            few.append_to(plan)
+            return
         scales = prepare(plan, op, attr, arithmetic)
         weights = plan.tensors["weights"]
         if arithmetic.group > 1:
@@ -135,6 +141,24 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
             a_zero=zeros["src"] and _as_dst("src_zero_points", zeros["src"]),
             b_zero=zeros["weights"] and _as_dst("weights_zero_points", zeros["weights"]),
         ).append_to(plan)  # fmt: skip
+
+    def _few_rows(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> FewRows | None:
+        """The product that decompresses weights in registers, if these are rows as they lie."""
+        weights, order = plan.tensors["weights"], _order(op.src_role)
+        if op.data_type not in FLOATS or not is_decompressed(op):
+            return None
+        if op.src_role.dims[0] > MOST_ROWS or not _has_rows(weights.desc, order):
+            return None
+        values = [values_of(plan, attr, kind, "weights") for kind in ("zero_points", "scales")]
+        if weights.desc.ndims > 2 and any(own and max(own.tensor.desc.dims[1:]) > 1
+                                          for own in values):  # fmt: skip
+            return None
+        zero, scale = (own and _columns_of(own) for own in values)
+        return FewRows(
+            isa=self.isa, a=_read_rows(plan, plan.tensors["src"], order),
+            b=transposed(_rows(weights)), c=plan.tensors["dst"],
+            terms=Terms.of(plan, op, attr, _as_dst, scales=("src",)), zero=zero, scale=scale,
+        )  # fmt: skip
 
     def _in_groups(
         self, plan: ProgramPlan, weights: Tensor, src: MemoryDesc, arithmetic: Arithmetic
@@ -267,6 +291,14 @@ def _ones(count: int, data_type: str) -> Tensor:
     if data_type == "bf16":  # the upper half of an f32
         values = (values.view(np.uint32) >> 16).astype(np.uint16)
     return Tensor(Table(values), MemoryDesc((1, count), data_type))
+
+
+def _columns_of(values: Values) -> Values:
+    """The zero points or scales of a filter as those of the transposed matrix."""
+    desc = values.tensor.desc
+    matrix = values.tensor.seen_as(desc.reshape(_matrix_dims(desc)))
+    groups = values.groups if desc.ndims == 2 else (values.groups[0], 1)
+    return Values(transposed(matrix), groups[::-1])
 
 
 def _order(desc: MemoryDesc) -> str:
