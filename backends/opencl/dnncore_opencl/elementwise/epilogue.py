@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.backend import PostOp
+from dnncore.backend import Attributes, PostOp
 from dnncore_opencl.codegen.layout import Parameters
 from dnncore_opencl.codegen.vectors import TO_FLOAT, TYPES, scalar_functions, with_lanes
 from dnncore_opencl.elementwise.algorithms import chain
+from dnncore_opencl.elementwise.random import MASK, dropped, rounded
 from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.schema import Arg, Schema
 
@@ -40,6 +41,27 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Random:
+    """Dropout behind the first `before` steps of a chain, and stochastic rounding behind all.
+
+    scalars: the arguments of one element, by name: their types and their places. Behind all other
+    operands, there are the place of an element in row-major order, whose memory is not used, and
+    the mask of dropout, if there is one.
+    """
+
+    attr: Attributes
+    before: int
+    data_type: str
+    scalars: tuple[tuple[str, str, int], ...]
+
+    def steps(self, chain: Sequence[str], place: str, mask: str) -> list[str]:
+        """Add the statements to those of the chain."""
+        drop = [dropped(self.attr, place)] if self.attr.dropout else []
+        store = [f"{mask} = is_kept_here;"] if mask else []
+        return [*chain[: self.before], *drop, *store, *chain[self.before :]]
+
+
+@dataclass(frozen=True)
 class Scaling:
     """The steps around a chain: x is multiplied by the product of `factors`, and after the chain
     divided by `scales` and moved by `zero_points`. These are the types of their operands.
@@ -48,6 +70,7 @@ class Scaling:
     factors: tuple[str, ...] = ()
     scales: tuple[str, ...] = ()
     zero_points: tuple[str, ...] = ()
+    random: Random | None = None
 
 
 NO_SCALING = Scaling()
@@ -77,21 +100,34 @@ def epilogue(
     parameters = Parameters()
     own = [desc.data_type for post_op in post_ops for _, desc in post_op.operands]
     kinds = [*scaling.factors, *own, *scaling.scales, *scaling.zero_points]
-    values = []
-    for place, (kind, operand) in enumerate(zip(kinds, operands, strict=True)):
+    values, random = [], scaling.random
+    for place, (kind, operand) in enumerate(zip(kinds, operands, strict=random is None)):
         parameters.buffer(f"post{place}", f"const {TYPES[kind]}", Arg(operand.index))
         values.append(TO_FLOAT.get(kind, "{}").format(_value(place, operand, parameters)))
     first, last = len(scaling.factors), len(scaling.factors) + len(own)
     steps = [f"x = x * ({' * '.join(values[:first])});"] if first else []
-    steps += [step.text for step in chain(post_ops, values[first:last], "old", parameters.real)]
+    texts = [step.text for step in chain(post_ops, values[first:last], "old", parameters.real)]
+    at_random = ""
+    if random:
+        for name, kind, index in random.scalars:
+            parameters.buffer(name, f"const {TYPES[kind]}", Arg(index))
+        number, *masks = operands[len(kinds) :]
+        at_random, mask = _offset(number, parameters), ""
+        for operand in masks:
+            parameters.buffer(MASK, "uchar", Arg(operand.index))
+            mask = f"{MASK}[{_offset(operand, parameters)}]"
+        texts = random.steps(texts, at_random, mask)
+    steps += texts
     behind = ["x = x * reciprocal({});"] * len(scaling.scales)
     behind += ["x = x + {};"] * len(scaling.zero_points)
     steps += [text.format(value) for text, value in zip(behind, values[last:], strict=True)]
+    if random and random.attr.rounding == "stochastic":
+        steps.append(rounded(random.data_type, at_random))
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
     code = with_lanes(_code(steps, parameters.schema, rank, reads_dst=reads_dst), 1)
-    functions = scalar_functions(kinds) + (
-        with_lanes(template("reciprocal"), 1) if scaling.scales else ""
-    )
+    functions = scalar_functions(kinds) + (template("philox") if random else "")
+    if scaling.scales or random:
+        functions += with_lanes(template("reciprocal"), 1)
     if is_exact:
         code = f"{CONTRACT} OFF\n{code}\n{CONTRACT} ON"
     return Epilogue(functions + code, parameters.schema, parameters.arguments)
@@ -99,11 +135,16 @@ def epilogue(
 
 def _value(place: int, operand: Operand, parameters: Parameters) -> str:
     """Return the expression of an operand's element."""
+    return f"post{place}[{_offset(operand, parameters)}]"
+
+
+def _offset(operand: Operand, parameters: Parameters) -> str:
+    """Return the offset of an operand's element."""
     at = parameters.index(operand.offset)
     for i, stride in enumerate(operand.strides):
         if stride:
             at += f" + i{i} * {parameters.index(stride)}"
-    return f"post{place}[{at}]"
+    return at
 
 
 def _code(steps: Sequence[str], schema: Schema, rank: int, *, reads_dst: bool) -> str:

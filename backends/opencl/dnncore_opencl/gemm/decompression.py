@@ -64,6 +64,17 @@ class Decompression:
         ranges = math.lcm(*(count for count, _ in steps.values()))
         return cls(found, ranges, steps)
 
+    @property
+    def refusal(self) -> Refused | None:
+        """Why a family cannot multiply factors as they are; None if it can."""
+        if self.ranges > 1:
+            reason = f"scales must be equal along the sums; got {self.ranges} ranges"
+            return Refused("attribute", reason)
+        for name in self.conversions:
+            reason = f"{name} must have a type that is multiplied, and one zero point; needs a copy"
+            return Refused("attribute", reason)
+        return None
+
     def converted(self, gemm: Gemm) -> Gemm:
         """Return the product of converted factors."""
         sources = {place for one in self.conversions.values() for place in one.sources}

@@ -67,8 +67,8 @@ class GemmImplementation(Implementation[OpT]):
         given = Decompression.of(op, attr)
         if isinstance(given, Refused):
             return given
-        if "groups" not in family.attributes and (given.conversions or given.ranges > 1):
-            return Refused("attribute", "takes factors as they are, with scales equal along sums")
+        if "groups" not in family.attributes and given.refusal:
+            return given.refusal
         staging = Staging.of(op, attr, conversions=given.conversions)
         gemms, refused = self._gemms(staging, family)
         if refused and refused.kind == "format":

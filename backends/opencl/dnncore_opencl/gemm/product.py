@@ -20,7 +20,8 @@ from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_opencl.codegen.vectors import INTEGERS
-from dnncore_opencl.elementwise.epilogue import NO_SCALING, Scaling
+from dnncore_opencl.elementwise.epilogue import NO_SCALING, Random, Scaling
+from dnncore_opencl.elementwise.random import MASK, is_random
 
 BATCH_DIGITS = 3  # that a kernel counts
 
@@ -209,15 +210,39 @@ def chain(
 
     factors = values("src_scales", "weights_scales")
     scales, zero_points = values("dst_scales"), values("dst_zero_points")
+    random, numbered = _random(op, attr, named, result_strides, before=bias is not None)
     numbers = [named.get(f"{name}_zero_points") for name in scale_strides or ("src", "weights")]
     return {
         "post_ops": tuple(post_ops),
-        "operands": (*factors, *operands, *scales, *zero_points),
+        "operands": (*factors, *operands, *scales, *zero_points, *numbered),
         "scaling": Scaling(
             tuple(own.data_type for own in factors),
             tuple(own.data_type for own in scales),
             tuple(own.data_type for own in zero_points),
+            random,
         ),
         "zero_points": tuple(own and matrix(*own, Strides()) for own in numbers),
         "fpmath": attr.fpmath,
     }
+
+
+def _random(
+    op: Operation,
+    attr: Attributes,
+    named: Mapping[str, tuple[int, MemoryDesc]],
+    result_strides: Callable[[Sequence[int]], Strides],
+    *,
+    before: bool,
+) -> tuple[Random | None, list[Matrix]]:
+    """The steps with random numbers, and the operands that they have."""
+    if not is_random(attr):
+        return None, []
+    places = MemoryDesc(op.result.dims, "u8")
+    operands = [matrix(0, places, result_strides(broadcast_strides(places)))]
+    scalars = []
+    for name, (place, desc) in named.items():
+        if name == MASK:
+            operands.append(matrix(place, desc, result_strides(broadcast_strides(desc))))
+        elif name.startswith(("dropout_", "rounding_")):
+            scalars.append((name, desc.data_type, place))
+    return Random(attr, int(before), op.result.data_type, tuple(scalars)), operands

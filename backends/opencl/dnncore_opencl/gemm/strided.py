@@ -84,7 +84,9 @@ class Strided(Family, Protocol):
         groups, least = math.prod(cover.groups), cover.least_part
         *_, part = part_lengths(gemm.depth, groups, self.units, least, step=least, rounds=1)
         parts = math.ceil(max(gemm.depth, 1) / part)
-        return plan(gemm, parts, start, 0, lambda made: _product(made, cover, part, parts))
+        return plan(
+            gemm, parts, start, 0, lambda made: _product(made, self.cover(made), part, parts)
+        )
 
 
 def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
