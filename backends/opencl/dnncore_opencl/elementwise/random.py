@@ -6,9 +6,16 @@ are parameters of the kernel, with their names.
 
 from __future__ import annotations
 
-from dnncore.backend import Attributes
+from collections.abc import Iterable
 
-RANDOM = ("dropout", "stochastic_rounding")
+from dnncore.backend import Attributes
+from dnncore_opencl.codegen.layout import Parameters
+from dnncore_opencl.codegen.vectors import with_lanes
+from dnncore_opencl.runtime.launch import template
+from dnncore_opencl.runtime.schema import Arg
+
+ROUNDING = "stochastic_rounding"
+RANDOM = ("dropout", ROUNDING)
 """The attributes, in the words of `Implementation.attributes`. Kernels use philox.cl."""
 
 CUT = {"f16": 13, "bf16": 16, "f8_e4m3": 20, "f8_e5m2": 21}  # last bits of an f32 in each type
@@ -34,3 +41,27 @@ def dropped(attr: Attributes, place: str) -> str:
 def rounded(data_type: str, place: str) -> str:
     """The statement of stochastic rounding to a type."""
     return f"x = rounded_at_random(x, rounding_seed[0], {CUT[data_type]}, {place});"
+
+
+def rounded_vector(attr: Attributes, data_type: str, lanes: int, place: str, step: str) -> str:
+    """The same for elements whose places are `step` apart; empty without stochastic rounding."""
+    if attr.rounding != "stochastic":
+        return ""
+    if lanes == 1:
+        return rounded(data_type, place)
+    values = f"x, rounding_seed[0], {CUT[data_type]}, {place}, {step}"
+    return f"x = rounded_at_random{lanes}({values});"
+
+
+def functions(attr: Attributes, widths: Iterable[int] = ()) -> tuple[str, ...]:
+    """The functions that the statements use, also for vectors of these widths."""
+    if not is_random(attr):
+        return ()
+    wide = (with_lanes(template("philox_vector"), lanes) for lanes in {*widths} if lanes > 1)
+    return (with_lanes(template("reciprocal"), 1), template("philox"), *wide)
+
+
+def seed(attr: Attributes, parameters: Parameters, place: int) -> None:
+    """Add the seed of stochastic rounding, whose memory is at this place, to the parameters."""
+    if attr.rounding == "stochastic":
+        parameters.buffer("rounding_seed", "const int", Arg(place))

@@ -8,6 +8,7 @@ STORE_SRC(..., value) writes them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -31,6 +32,8 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import chain
+from dnncore_opencl.elementwise.random import functions as random_functions
+from dnncore_opencl.elementwise.random import rounded_vector, seed
 from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -71,6 +74,12 @@ class Windows:
         self.innermost = innermost
         self.kind = "float"  # of values; the workspace's are integers
         self.parameters = Parameters.of(self.tensors, self.written, is_restrict=True)
+        seed(attr, self.parameters, len(self.tensors))
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether a result changes before it is stored."""
+        return bool(self.attr.post_ops or self.attr.words)
 
     @cached_property
     def used(self) -> tuple[str, ...]:
@@ -139,6 +148,7 @@ class Windows:
         }
         types = (desc.data_type for name, desc in self.tensors.items() if not self.is_raw(name))
         functions = conversions(self.engine, types, (1, self.lanes))
+        functions += random_functions(self.attr, (self.lanes,))
         texts = (*functions, *map(template, ("windows", *snippets)))
         launch = grid.launch(kernel, parameters, defines, texts, options)
         return LaunchProgram(self.engine, [launch])
@@ -215,6 +225,14 @@ class Windows:
         operands = [f"operand{place}" for place in range(len(names))]
         steps = chain(self.attr.post_ops, operands, "old", self.parameters.real)
         text += " ".join(f"{{ {step.text} }}" for step in steps)
+        number, size = self.parameters.index, self.result.dims
+        strides = [math.prod(size[dim + 1 :]) for dim in range(len(size))]
+        place_text = " + ".join(
+            f"(long){name} * {number(stride)}"
+            for name, stride in zip(self.used, strides, strict=True)
+        )
+        along, data_type = number(strides[self.axis]), self.result.data_type
+        text += rounded_vector(self.attr, data_type, self.lanes, place_text, along)
         return with_lanes(text, self.lanes)
 
 

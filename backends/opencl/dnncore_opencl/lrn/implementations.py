@@ -19,6 +19,7 @@ from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import HALVES
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import refuse_common
+from dnncore_opencl.elementwise.random import ROUNDING
 from dnncore_opencl.elementwise.windows import (
     CHANNELS,
     COORDINATES,
@@ -40,7 +41,7 @@ class LRN(Implementation[backend.LRN]):
 
     name = "opencl:direct"
     data_types = ("f32", *HALVES)
-    attributes = POST_OP_WORDS
+    attributes = (*POST_OP_WORDS, ROUNDING)
     takes_repeats = True
     kernel: ClassVar[str]
     like: ClassVar[dict[str, str]]

@@ -9,6 +9,7 @@ from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Re
 from dnncore_opencl.codegen.vectors import COMPUTED
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_common
+from dnncore_opencl.elementwise.random import ROUNDING
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -22,7 +23,7 @@ class Mean(Implementation[core.PoolingForward]):
 
     name = NAME
     data_types = COMPUTED
-    attributes = POST_OP_WORDS
+    attributes = (*POST_OP_WORDS, ROUNDING)
 
     def accept(
         self, op: core.PoolingForward, attr: Attributes, engine: Any, hint: Any

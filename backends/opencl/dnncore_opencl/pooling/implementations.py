@@ -6,6 +6,7 @@ Vectors are of channels where these lie side by side, else on CPUs of columns.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from dnncore_opencl.codegen.vectors import (
 from dnncore_opencl.devices.nvidia import is_nvidia, register_limit
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import refuse_common
+from dnncore_opencl.elementwise.random import ROUNDING
 from dnncore_opencl.elementwise.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 from dnncore_opencl.pooling import planes as pooling_planes
 from dnncore_opencl.pooling.global_average import Mean, Repetition
@@ -52,7 +54,7 @@ class Pooling(Implementation[core.Pooling]):
 
     name = "opencl:gather"
     data_types = COMPUTED
-    attributes = POST_OP_WORDS
+    attributes = (*POST_OP_WORDS, ROUNDING)
     takes_repeats = True
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
 
@@ -98,9 +100,9 @@ class Pooling(Implementation[core.Pooling]):
         descs = [*tensors.values(), *(desc for _, desc in attr.operands())]
         return CHANNELS, lanes_along(engine, attr, CHANNELS, descs, op.result.dims[CHANNELS])
 
+    @abstractmethod
     def build(self, op: core.Pooling, windows: Windows) -> Executable:
         """Make the kernel of this direction."""
-        raise NotImplementedError
 
 
 class Forward(Pooling):

@@ -33,6 +33,8 @@ from dnncore_opencl.codegen.vectors import (
 )
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, chain, refuse_algorithm
 from dnncore_opencl.elementwise.implementation import refuse_common
+from dnncore_opencl.elementwise.random import ROUNDING, rounded_vector, seed
+from dnncore_opencl.elementwise.random import functions as random_functions
 from dnncore_opencl.reduction.algorithms import ALGORITHMS, reduction_defines
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.program import LaunchProgram
@@ -60,7 +62,7 @@ class Reduction(Implementation[core.Reduction]):
 
     name = "opencl:staged"
     data_types = COMPUTED
-    attributes = POST_OP_WORDS
+    attributes = (*POST_OP_WORDS, ROUNDING)
     takes_repeats = True
 
     def accept(
@@ -123,7 +125,8 @@ class Stages:
         reduced = op.reduced_dims
         kept = [dim for dim in range(op.src.ndims) if dim not in reduced]
         self.results = [op.dst, *(desc for _, desc in attr.operands())]
-        self.kept = Nest.of([op.dst, op.src, *self.results[1:]], 0, kept)
+        row_major = [MemoryDesc(op.dst.dims)] if attr.words else []  # its offsets are places
+        self.kept = Nest.of([op.dst, op.src, *self.results[1:], *row_major], 0, kept)
         self.terms = _with_a_loop(Nest.of([op.src], 0, reduced))
         self.padding = Nest.of([op.dst], 0, reduced)  # of dst along the reduced dims
 
@@ -151,7 +154,7 @@ class Stages:
         if self._along or not self.kept.loops:
             return 1
         *outer, inner = self.kept.loops
-        dst, src, *operands = inner.strides
+        dst, src, *operands = inner.strides[: 1 + len(self.results)]
         if (dst, src) != (1, 1) or any(stride not in (0, 1) for stride in operands):
             return 1
         limits = (self.kept.shape[inner.dim], self.kept.padded[inner.dim], inner.size)
@@ -255,6 +258,8 @@ class Stages:
         for i, desc in enumerate(results[1:]):
             place = Arg(max(self.places) + 1 + i)
             parameters.buffer(f"operand{i}", f"const {TYPES[desc.data_type]}", place)
+        if writes_dst:
+            seed(self.attr, parameters, max(self.places) + len(self.results))
         items = self.elements * stage.parts
         grid = stage.shares.grid(self.engine, items)
         src = self.op.src if reads_src else PARTS
@@ -274,7 +279,8 @@ class Stages:
         }
         types = [desc.data_type for desc in (src, dst, *results)]
         halves = conversions(self.engine, types, (1, self.side, stage.lanes * self.side))
-        snippets = (*halves, *stage.shares.snippets(self.engine))
+        drawn = random_functions(self.attr, (self.side,))
+        snippets = (*halves, *drawn, *stage.shares.snippets(self.engine))
         return grid.launch("reduction", parameters, defines, snippets)
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
@@ -313,6 +319,14 @@ class Stages:
         values = [f"value{i}" for i in range(len(self.results) - 1)]
         steps = chain(self.attr.post_ops, values, "old", parameters.real)
         text += " ".join(f"{{ {step.text} }}" for step in steps)
+        step = self.kept.loops[-1].strides[-1] if self.kept.loops else 0
+        text += rounded_vector(
+            self.attr,
+            op.dst.data_type,
+            side,
+            self._offset(-1, MemoryDesc(op.dst.dims), parameters),
+            parameters.index(step or 0),
+        )
         defines = {
             "DST_AT": self._offset(0, op.dst, parameters),
             "POST_OPS": with_lanes(text, side),

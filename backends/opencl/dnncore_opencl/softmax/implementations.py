@@ -20,6 +20,7 @@ from dnncore_opencl.codegen.layout import Digits, Nest, Parameters, decode, digi
 from dnncore_opencl.codegen.vectors import (
     COMPUTED,
     HALVES,
+    TO_FLOAT,
     TYPES,
     conversions,
     most_lanes,
@@ -35,8 +36,17 @@ from dnncore_opencl.codegen.vectors import (
 )
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, chain
 from dnncore_opencl.elementwise.implementation import refuse_common
+from dnncore_opencl.elementwise.random import (
+    MASK,
+    RANDOM,
+    dropped,
+    functions,
+    is_random,
+    rounded_vector,
+)
 from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
+from dnncore_opencl.runtime.schema import Arg
 
 GROUP = 128  # work-items, where rows need no more
 LARGEST_GROUP = 1024  # where the device has it, and half of it where two tensors are held
@@ -51,22 +61,25 @@ class Tensors:
 
     named: Mapping[str, MemoryDesc]
     result: int
+    attr: Attributes
 
     @classmethod
     def of(cls, op: core.Softmax, attr: Attributes) -> Tensors:
         """Collect them; operands are called post0, post1, ...."""
         named = {argument.name: desc for argument, desc in op.tensors()}
         operands = {f"post{i}": desc for i, (_, desc) in enumerate(attr.operands())}
-        return cls(named | operands, len(named) - 1)
+        return cls(named | operands, len(named) - 1, attr)
 
     @property
     def descs(self) -> list[MemoryDesc]:
-        """All descriptors."""
-        return list(self.named.values())
+        """All descriptors; with random numbers, a row-major one without memory for places."""
+        descs = list(self.named.values())
+        places = [MemoryDesc(descs[self.result].dims)] if is_random(self.attr) else []
+        return [*descs, *places]
 
     def may_be_vectors(self, strides: Sequence[int | None]) -> bool:
         """Whether these strides, one per tensor, are those of neighbours; operands may repeat."""
-        own, operands = strides[: self.result + 1], strides[self.result + 1 :]
+        own, operands = strides[: self.result + 1], strides[self.result + 1 : len(self.named)]
         return all(s == 1 for s in own) and all(s in (0, 1) for s in operands)
 
 
@@ -94,7 +107,9 @@ class Rows:
         )
         offsets = [desc.offset0 for desc in descs]
         steps = [s or 0 for loop in nest.loops for s in loop.strides]
-        if all(chain[-1].stride == 1 for chain in chains if chain):
+        if tensors.attr.dropout:
+            return cls(nest, chains, 1, 1)
+        if all(chain[-1].stride == 1 for chain in chains[: len(tensors.named)] if chain):
             blocks = [chain[-1].size for chain in chains if len(chain) > 1]
             jumps = [digit.stride for chain in chains for digit in chain[:-1]]
             lanes = most_lanes(engine, blocks, [*offsets, *steps, *jumps])
@@ -111,6 +126,13 @@ class Rows:
         loops = (*nest.loops[:-1], inner.in_vectors(lanes))
         return cls(replace(nest, loops=loops), chains, 1, lanes)
 
+    @property
+    def step(self) -> int:
+        """The step from an element of a vector to the next, by their places in row-major order."""
+        if self.side_by_side > 1:
+            return (self.nest.loops[-1].strides[-1] or 0) // self.side_by_side
+        return self.chains[-1][-1].stride
+
     def repeats(self, place: int) -> bool:
         """Whether all elements of a vector use the same element of the tensor at `place`."""
         if self.side_by_side > 1:
@@ -126,7 +148,7 @@ class Softmax(Implementation[core.Softmax]):
 
     element_work: float = math.inf
     data_types = COMPUTED
-    attributes = POST_OP_WORDS
+    attributes = (*POST_OP_WORDS, "scales", *RANDOM)
     takes_repeats = True
 
     def accept(
@@ -166,23 +188,29 @@ class Softmax(Implementation[core.Softmax]):
             **{
                 f"EXACT_{name.upper()}": ""
                 for name in ("src", "dst")
-                if name in tensors.named and tensors.named[name].data_type == "f32"
+                if name in tensors.named
+                and tensors.named[name].data_type == "f32"
+                and (name != "src" or name not in attr.scales)
             },
             **({} if quick else {"HOLDS_EXP": ""}),  # quick ones cost less than their registers
             **quick,
             "LENGTH": parameters.size(op.result.dims[op.axis]),
             "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
             **_tensors(rows, tensors, parameters),
-            **_vectors(engine, rows, tensors),
+            **_vectors(engine, rows, tensors, _scales(op, attr, parameters)),
             **_post_ops(engine, rows, tensors, attr, parameters),
             **grid.defines(parameters),
         }
         kernel = "softmax_forward" if op.result_name == "dst" else "softmax_backward"
-        types = (desc.data_type for desc in tensors.descs)
+        scales = [own.data_type for own in attr.scales.values()]
+        types = [*(desc.data_type for desc in tensors.descs), *scales]
         widths = (1, rows.side_by_side, rows.lanes * rows.side_by_side)
         halves = conversions(engine, types, widths)
-        snippets = (*halves, *shares.snippets(engine), template("rows"))
-        options = quick_options(engine, tensors.descs, attr)
+        drawn = functions(attr, widths)
+        if "dst" in attr.scales and not drawn:
+            drawn = (with_lanes(template("reciprocal"), 1),)
+        snippets = (*halves, *drawn, *shares.snippets(engine), template("rows"))
+        options = quick_options(engine, tensors.named.values(), attr)
         work = op.result.nelems * self.element_work
         launch = grid.launch(kernel, parameters, defines, snippets, options, work)
         return LaunchProgram(engine, [launch])
@@ -247,7 +275,8 @@ def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, 
     names = [f"l{i}" for i in range(len(loops))]
     text = decode("rest", names, [loop.size for loop in loops], parameters)
     defines = {}
-    for place, (name, desc) in enumerate(tensors.named.items()):
+    named = dict(zip([*tensors.named, "place"], tensors.descs, strict=False))
+    for place, (name, desc) in enumerate(named.items()):
         offset = parameters.index(desc.offset0)
         for loop, variable in zip(loops, names, strict=True):
             offset += offset_text(loop.chains[place], variable, parameters)
@@ -266,21 +295,46 @@ def _post_ops(
     widths = {"_WIDE": rows.lanes * rows.side_by_side, "": rows.side_by_side}
     defines = {"READS_DST": ""} if attr.reads_dst else {}
     for suffix, width in widths.items():
-        operands = []
+        operands: list[str] = []
         for place, (name, desc) in enumerate(tensors.named.items()):
             if place > tensors.result:
                 own = 1 if rows.repeats(place) else width
                 bits = read(engine, desc.data_type, own, f"{name} + {name.upper()}_AT(j)")
                 operands.append(f"({vector(value_type(desc.data_type), width)})({bits})")
         steps = chain(attr.post_ops, operands, f"{result}{suffix}(j)", parameters.real)
-        defines[f"FINISH{suffix}"] = with_lanes(" ".join(step.text for step in steps), width)
-    return defines
+        text = ""
+        if attr.dropout:
+            mask = f"{MASK}[{result}_AT(j)] = is_kept_here;" if attr.dropout.has_mask else ""
+            text = f"{dropped(attr, 'PLACE_AT(j)')} {mask} "
+        text += " ".join(step.text for step in steps)
+        if "dst" in attr.scales:
+            text += f" x = x * reciprocal({TO_FLOAT[attr.scales['dst'].data_type]});".format(
+                "dst_scales[0]"
+            )
+        step = rows.step if is_random(attr) else 0
+        data_type = tensors.named[result.lower()].data_type
+        text += rounded_vector(attr, data_type, width, "PLACE_AT(j)", parameters.index(step))
+        defines[f"FINISH{suffix}"] = with_lanes(text, width)
+    mask = f"; {MASK}[{result}_AT(j)] = 0" if attr.dropout and attr.dropout.has_mask else ""
+    return {**defines, "STORE_PADDING(j)": f"STORE(j, 0.0f){mask}"}
 
 
-def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
+def _scales(op: core.Softmax, attr: Attributes, parameters: Parameters) -> str:
+    """Add the arguments of one element to the parameters, and return the factor of src if any."""
+    for place, (argument, desc) in enumerate(attr.arguments(op), len(op.tensors())):
+        if not argument.name.startswith("post_op_"):
+            const = "" if argument.direction == "out" else "const "
+            parameters.buffer(argument.name, const + TYPES[desc.data_type], Arg(place))
+    if "src" not in attr.scales:
+        return ""
+    return TO_FLOAT[attr.scales["src"].data_type].format("src_scales[0]")
+
+
+def _vectors(engine: Any, rows: Rows, tensors: Tensors, factor: str) -> dict[str, str]:
     """WIDE and ROW, the types of a vector and of a single element; for a tensor `src`, SRC_WIDE(j)
     and SRC(j), which read them; SRC_BITS(j), a vector as it lies in memory, of type SRC_HELD, and
     SRC_OF(bits), its values; STORE_WIDE(j, value) and STORE(j, value), which write the result.
+    factor: of src; empty for 1.
     """
     wide = rows.lanes * rows.side_by_side
     defines = {
@@ -290,14 +344,15 @@ def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
     }
     for place, (name, desc) in enumerate(tensors.named.items()):
         pointer = f"{name} + {name.upper()}_AT(j)"
+        scaled = f" * {factor}" if factor and name == "src" else ""
         if place <= tensors.result:
             defines[f"{name.upper()}_HELD"] = vector(TYPES[desc.data_type], wide)
             defines[f"{name.upper()}_BITS(j)"] = read_bits(engine, desc.data_type, wide, pointer)
-            defines[f"{name.upper()}_OF(bits)"] = value(desc.data_type, wide, "bits")
+            defines[f"{name.upper()}_OF(bits)"] = f"({value(desc.data_type, wide, 'bits')}{scaled})"
         for suffix, lanes in (("_WIDE", wide), ("", rows.side_by_side)):
             if place <= tensors.result:
                 text = read(engine, desc.data_type, lanes, pointer)
-                defines[f"{name.upper()}{suffix}(j)"] = text
+                defines[f"{name.upper()}{suffix}(j)"] = f"({text}{scaled})"
             if place == tensors.result:
                 text = write(engine, desc.data_type, lanes, pointer, "value")
                 defines[f"STORE{suffix}(j, value)"] = text

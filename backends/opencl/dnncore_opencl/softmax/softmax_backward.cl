@@ -38,6 +38,6 @@ __kernel GROUP_SIZE void softmax_backward($parameters)
             FINISH
             STORE(j, x);
         }
-        PADDING STORE(j, 0.0f);
+        PADDING { STORE_PADDING(j); }
     }
 }

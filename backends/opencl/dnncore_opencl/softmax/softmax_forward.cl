@@ -91,6 +91,6 @@ __kernel GROUP_SIZE void softmax_forward($parameters)
             STORE(j, x);
         }
 #endif
-        PADDING STORE(j, 0.0f);
+        PADDING { STORE_PADDING(j); }
     }
 }
