@@ -28,6 +28,7 @@ from dnncore_opencl.convolution.views import spatial_phases
 from dnncore_opencl.convolution.winograd import cpu as winograd
 from dnncore_opencl.convolution.winograd import gpu as planes
 from dnncore_opencl.copies.staging import plain
+from dnncore_opencl.elementwise.random import is_random
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.family import Family
 from dnncore_opencl.gemm.implementation import GemmImplementation, in_lines
@@ -140,7 +141,8 @@ class BackwardData(_Direct[core.ConvolutionBackwardData]):
             return replace(operand, offset=operand.offset + by)
 
         steps = chain(op, attr, result)
-        descs = [desc for _, desc in attr.operands()]
+        places = [MemoryDesc(op.diff_src.dims)] if is_random(attr) else []
+        descs = [*(desc for _, desc in attr.operands()), *places]
         operands = tuple(map(moved, steps["operands"], descs))
         tap_strides = (p.tap_step * s for p, s in zip(reached, w[3:], strict=True))
         back = (-p.shrink * s for p, s in zip(reached, y[2:], strict=True))
@@ -165,6 +167,7 @@ class BackwardData(_Direct[core.ConvolutionBackwardData]):
             ),
             post_ops=steps["post_ops"],
             operands=operands,
+            scaling=steps["scaling"],
             fpmath=attr.fpmath,
         )
 
