@@ -12,9 +12,13 @@ import dnncore as dnn
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.algorithms.reduction import REDUCTION
+from dnncore.attributes import WORDS
+from dnncore.ops.types import HALF_TYPES
 from dnncore.problem import DRIVERS
+from dnncore.testing.problems import type_cases
 from dnncore.testing.problems.cases import cases
 from dnncore.testing.problems.random_problems import draw
+from dnncore.testing.problems.types_and_attributes import types_of
 
 KINDS = [kind for driver in DRIVERS.values() for kind in driver.operations]
 FORWARD = [kind for kind in KINDS if "Backward" not in kind.__name__]
@@ -310,15 +314,67 @@ def test_formats_of_one_argument(kind):
     assert found >= every
 
 
+HALVES = {"f32", *HALF_TYPES}
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not dnn.Reorder])
-def test_types_that_go_together(kind):
-    """All of the list "full"."""
+def test_half_types_that_go_together(kind):
+    """All combinations in the lines of the list "full"."""
+    generated = set(type_cases.problems("types"))
 
     def combinations(size):
-        named = [[(a.name, desc.data_type) for a, desc in p.op.tensors()] for p in of(kind, size)]
-        return {tuple(types) for types in named if len(types) <= 4}
+        problems = [p for p in of(kind, size) if p not in generated]
+        named = [
+            [(a.name, d.data_type) for a, d in p.op.tensors() if a.name != "src2"] for p in problems
+        ]
+        named = [row for row in named if HALVES.issuperset(dict(row).values())]
+        return {tuple(row) for row in named if len(row) <= 4}
 
     assert combinations("smoke") >= combinations("full")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_of_the_table(kind):
+    """The list "types" has all of the result with each of the inputs, "smoke" has each type."""
+    inputs = {"forward": "src src0 src1 weights", "backward": "src dst weights diff_dst"}
+    names = inputs["backward" if "Backward" in kind.__name__ else "forward"].split()
+    found, results = {}, {}
+    for size in ("types", "smoke"):
+        ops = [p.op for p in of(kind, size)]
+        pairs = [types_of(op) for op in ops]
+        found[size] = {(n, own[n]) for own in pairs for n in names if n in own}
+        results[size] = {
+            (n, own[n], op.result.data_type)
+            for op, own in zip(ops, pairs, strict=True) for n in names if n in own
+        }  # fmt: skip
+    result = of(kind)[0].op.result_name
+    wanted = {(n, own) for row in kind.TYPES for n in names for own in row.get(n, ())}
+    present = {n for n in names if all(n in types_of(p.op) for p in of(kind, "types"))}
+    wanted = {pair for pair in wanted if pair[0] in present}
+    assert found["types"] >= wanted
+    assert found["smoke"] >= wanted
+    together = {
+        (n, own, other)
+        for row in kind.TYPES for n in names for own in row.get(n, ()) for other in row[result]
+    }  # fmt: skip
+    assert results["types"] >= {row for row in together if row[:2] in wanted}
+
+
+HAVING = {
+    "scales": lambda op: op.scale_masks,
+    "zero_points": lambda op: op.zero_point_masks,
+    "groups": lambda op: op.GROUPED,
+    "dropout": lambda op: op.HAS_DROPOUT,
+    "stochastic_rounding": lambda _: True,
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_attributes_that_depend_on_types(word):
+    """Each operation that has them has them in the list "types", some in "smoke"."""
+    wanted = {kind for kind in KINDS if HAVING[word](of(kind)[0].op)}
+    assert {type(p.op) for p in listed("types") if word in p.attr.words} == wanted
+    assert any(word in p.attr.words for p in listed("smoke"))
 
 
 # -- random problems -------------------------------------------------------------------------------

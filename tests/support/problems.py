@@ -47,11 +47,11 @@ def _drawn(kind: type[dnn.Operation], count: int, seed: int) -> list[dnn.Operati
     name = kind.__name__
     start = "FWD" if "Backward" not in name else "BWD_W" if "Weights" in name else "BWD_D"
     directions = [text for text in driver.options.get("dir", ()) if text.startswith(start)]
-    only = {"dt": ("f32",), "dir": directions}
-    return [
-        problem.op
-        for problem in draw(count, driver.name, seed=seed, only=only, most_bytes=MOST_BYTES)
-    ]
+    types = ("f32", "f16", "bf16", "s32", "s8", "u8") if kind is dnn.Reorder else ("f32",)
+    drawn = draw(
+        count, driver.name, seed=seed, only={"dir": directions}, types=types, most_bytes=MOST_BYTES
+    )
+    return [problem.op for problem in drawn]
 
 
 def _is_plain(op: Any) -> bool:

@@ -14,7 +14,6 @@ from dnncore.problem.drivers.accumulation import PLAIN
 from dnncore.problem.drivers.draws import (
     ANY_TAGS,
     TAGS,
-    TYPES,
     Draws,
     shape_text,
 )
@@ -120,7 +119,7 @@ BINARY = Driver(
     errors={Binary: _errors},
     keeps_integers=lambda op: binary.BINARY[op.algorithm].keeps_integers,
     options={
-        "alg": [*binary.BINARY], "sdt": (*TYPES, "f16:f32", "f32:bf16"), "ddt": TYPES,
+        "alg": [*binary.BINARY],
         "stag": TAGS, "dtag": ANY_TAGS,
     },
     draw_shape=_draw_shape,

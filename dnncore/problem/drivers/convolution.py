@@ -22,9 +22,7 @@ from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_l
 from dnncore.problem.drivers.accumulation import PLAIN, accumulated, weights_errors
 from dnncore.problem.drivers.draws import (
     ANY_TAGS,
-    BIAS_TYPES,
     LAYER_DIRECTIONS,
-    LAYER_TYPES,
     Draws,
 )
 from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
@@ -294,7 +292,7 @@ CONVOLUTION = Driver(
     has_products=True,
     linear_in=lambda op: "src" if isinstance(op, ConvolutionForward) else "diff_dst",
     options={
-        "dir": LAYER_DIRECTIONS, "dt": LAYER_TYPES, "bia-dt": BIAS_TYPES,
+        "dir": LAYER_DIRECTIONS,
         "stag": ANY_TAGS, "dtag": ANY_TAGS, "alg": ("direct", "auto", "wino"),
         "wtag": ("any", "abx", "axb", "xba", "ABx8b8a", "ABx16a16b", "Abx16a"),
     },

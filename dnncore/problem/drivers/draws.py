@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-__all__ = ["ANY_TAGS", "BIAS_TYPES", "LAYER_DIRECTIONS", "LAYER_TYPES", "PAIR_DIRECTIONS", "TAGS",
-           "TYPES", "Draws", "Options", "shape_text"]  # fmt: skip
+__all__ = ["ANY_TAGS", "LAYER_DIRECTIONS", "PAIR_DIRECTIONS", "TAGS",
+           "Draws", "Options", "shape_text"]  # fmt: skip
 
 Options: TypeAlias = Mapping[str, Sequence[str]]
 """Option -> values; the first is the value of a text that does not give the option."""
@@ -15,10 +15,6 @@ TAGS = ("abx", "axb", "xba", "aBx8b", "aBx16b", "aBx4b", "aBx32b", "Abx16a", "AB
 ANY_TAGS = ("any", *TAGS)
 LAYER_DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "FWD_IB", "BWD_D", "BWD_W", "BWD_WB")
 PAIR_DIRECTIONS = ("FWD_D", "FWD_I", "BWD_D")
-TYPES = ("f32", "f32", "f32", "f16", "bf16")
-BIAS_TYPES = ("f32", "f32", "f16")
-# Types of src, weights and dst: forward, gradients of weights and gradients of src.
-LAYER_TYPES = (*TYPES, "f16:f16:f32", "bf16:bf16:f32", "f16:f32:f16", "f32:bf16:bf16")
 
 
 class Draws(Protocol):

@@ -17,7 +17,6 @@ from dnncore.problem.drivers.accumulation import PLAIN
 from dnncore.problem.drivers.draws import (
     PAIR_DIRECTIONS,
     TAGS,
-    TYPES,
     shape_text,
 )
 from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
@@ -181,7 +180,7 @@ ELTWISE = Driver(
     keeps_integers=_keeps_integers,
     smooth=_smooth,
     options={
-        "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": TAGS, "alpha": NUMBERS, "beta": NUMBERS,
+        "dir": PAIR_DIRECTIONS, "tag": TAGS, "alpha": NUMBERS, "beta": NUMBERS,
         "alg": ("relu", *ALGORITHMS),
     },
     draw_shape=lambda draws: shape_text(draws.dims()),

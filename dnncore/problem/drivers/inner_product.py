@@ -16,9 +16,7 @@ from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_l
 from dnncore.problem.drivers.accumulation import weights_errors
 from dnncore.problem.drivers.draws import (
     ANY_TAGS,
-    BIAS_TYPES,
     LAYER_DIRECTIONS,
-    LAYER_TYPES,
     Draws,
 )
 from dnncore.problem.drivers.driver import Driver, Golden, VerboseLine
@@ -115,7 +113,7 @@ INNER_PRODUCT = Driver(
     has_products=True,
     linear_in=lambda op: "src" if isinstance(op, InnerProductForward) else "diff_dst",
     options={
-        "dir": LAYER_DIRECTIONS, "dt": LAYER_TYPES, "bia-dt": BIAS_TYPES,
+        "dir": LAYER_DIRECTIONS,
         "stag": ANY_TAGS, "dtag": ("any", "abx", "xba"), "wtag": ("any", "abx", "axb", "bax"),
     },
     draw_shape=_draw_shape,

@@ -16,7 +16,6 @@ from dnncore.problem.drivers.accumulation import PLAIN
 from dnncore.problem.drivers.draws import (
     PAIR_DIRECTIONS,
     TAGS,
-    TYPES,
     Draws,
 )
 from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
@@ -197,6 +196,6 @@ LRN = Driver(
     workspace_errors=_workspace_errors,
     keeps_integers=lambda _op: False,
     smooth=lambda _op, src: src,
-    options={"dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": TAGS, "alg": ("ACROSS", "WITHIN")},
+    options={"dir": PAIR_DIRECTIONS, "tag": TAGS, "alg": ("ACROSS", "WITHIN")},
     draw_shape=_draw_shape,
 )

@@ -8,7 +8,6 @@ from typing import Any
 from dnncore.ops import MatMul, Operation
 from dnncore.problem import options
 from dnncore.problem.drivers.draws import (
-    LAYER_TYPES,
     Draws,
     shape_text,
 )
@@ -92,7 +91,6 @@ MATMUL = Driver(
     has_products=True,
     linear_in=lambda _op: "src",
     options={
-        "dt": LAYER_TYPES,
         "stag": ("any", "abx", "xba", "aBx8b"), "wtag": ("any", "abx", "xba", "aBx8b"),
         "dtag": ("any", "abx", "xba"), "bia-dt": ("undef", "f32"),
         "bia_mask": ("2", "0", "1", "3", "4", "6", "7"),

@@ -18,7 +18,6 @@ from dnncore.problem.drivers.accumulation import PLAIN, absolute, norms
 from dnncore.problem.drivers.draws import (
     PAIR_DIRECTIONS,
     TAGS,
-    TYPES,
 )
 from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward, gradient, padded
@@ -208,6 +207,6 @@ POOLING = Driver(
     errors={PoolingForward: _errors, PoolingBackward: _errors},
     keeps_integers=lambda op: bool(op.is_max),
     linear_in=_linear_in,
-    options={"dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": TAGS, "alg": ("max", "avg_np", "avg_p")},
+    options={"dir": PAIR_DIRECTIONS, "tag": TAGS, "alg": ("max", "avg_np", "avg_p")},
     draw_shape=lambda draws: f"mb{draws.batch()}ic{draws.channels()}{draws.window()}",
 )

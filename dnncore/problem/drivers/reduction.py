@@ -14,7 +14,6 @@ from dnncore.problem.drivers.accumulation import PLAIN, absolute, sum_along
 from dnncore.problem.drivers.draws import (
     ANY_TAGS,
     TAGS,
-    TYPES,
     Draws,
     shape_text,
 )
@@ -135,7 +134,7 @@ REDUCTION = Driver(
     keeps_integers=lambda op: reduction.REDUCTION[op.algorithm].keeps_integers,
     linear_in=lambda op: "src" if reduction.REDUCTION[op.algorithm].is_linear else "",
     options={
-        "sdt": TYPES, "ddt": TYPES, "alg": ("sum", *reduction.REDUCTION),
+        "alg": ("sum", *reduction.REDUCTION),
         "p": ("1", "2", "1.5", "3", "1.2345675"), "eps": ("0", "0.5", "1.2345675"),
         "stag": TAGS, "dtag": ANY_TAGS,
     },

@@ -18,9 +18,7 @@ from dnncore.problem.settings import Settings
 from dnncore.problem.shapes import dims_text, read_dims
 from dnncore.problem.tensors import read_tensors, write_tensors
 
-__all__ = ["DRAWN_TYPES", "REORDER"]
-
-DRAWN_TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
+__all__ = ["REORDER"]
 
 DEFAULTS = {
     "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "abx", "strides": "", **options.REORDER,
@@ -66,8 +64,6 @@ REORDER = Driver(
     oracles={Reorder: forward(_formula)},
     errors={Reorder: exact},
     options={
-        "sdt": ("f32", *DRAWN_TYPES),
-        "ddt": ("f32", *DRAWN_TYPES),
         "stag": TAGS,
         "dtag": TAGS,
     },

@@ -15,7 +15,6 @@ from dnncore.problem.drivers.accumulation import sum_along
 from dnncore.problem.drivers.draws import (
     PAIR_DIRECTIONS,
     TAGS,
-    TYPES,
     shape_text,
 )
 from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
@@ -148,7 +147,7 @@ SOFTMAX = Driver(
     keeps_integers=lambda _op: False,
     smooth=lambda _op, src: src,
     options={
-        "dir": PAIR_DIRECTIONS, "sdt": TYPES, "ddt": TYPES, "stag": TAGS, "dtag": TAGS,
+        "dir": PAIR_DIRECTIONS, "stag": TAGS, "dtag": TAGS,
         "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3", "4", "5"),
     },
     draw_shape=lambda draws: shape_text(draws.dims(least=2)),

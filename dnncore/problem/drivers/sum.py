@@ -12,7 +12,6 @@ from dnncore.problem.drivers.accumulation import accumulated
 from dnncore.problem.drivers.draws import (
     ANY_TAGS,
     TAGS,
-    TYPES,
     Draws,
     shape_text,
 )
@@ -82,8 +81,8 @@ def _scales(op: Sum) -> Iterator[str]:
 def _draw_shape(draws: Draws) -> str:
     count = int(draws.one_of(("1", "2", "3", "4", "9", "18")))
     scales = [draws.one_of(("1", "2", "-3", "0.5", "0", "1.2345675")) for _ in range(count)]
-    types = [draws.one_of(TYPES) for _ in scales]
-    return f"--sdt={':'.join(types)} --scales={':'.join(scales)} {shape_text(draws.dims())}"
+    types = ":".join(["f32"] * count)
+    return f"--sdt={types} --scales={':'.join(scales)} {shape_text(draws.dims())}"
 
 
 GOLDEN = (
@@ -112,6 +111,6 @@ SUM = Driver(
     errors={Sum: _errors},
     keeps_integers=lambda op: all(scale.is_integer() for scale in op.scales),
     linear_in=lambda _op: "src0",
-    options={"ddt": TYPES, "stag": TAGS, "dtag": ANY_TAGS},
+    options={"stag": TAGS, "dtag": ANY_TAGS},
     draw_shape=_draw_shape,
 )

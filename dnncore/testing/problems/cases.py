@@ -5,13 +5,14 @@
               blocks of loops (the list "sizes"), each parameter where it alone matters (the list
               "variations"), in a few minutes
     full      the products of operations, shapes, formats, directions and attributes, large dims and
-              tensors, all of "smoke", and random problems
+              tensors, all of "smoke" and "types", and random problems
+    types     small problems of all combinations of data types, with and without scales and the like
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
     random    drawn from a seed by `random_problems.py`
 
 The lists of all sizes but the last are beside this file: a file with the size's name, or a folder
 of files. To add a case, add a line. `algorithm_cases.py` adds every algorithm of eltwise, binary
-and reduction.
+and reduction, `type_cases.py` the types of all operations.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from pathlib import Path
 
 from dnncore.errors import DescriptorError
 from dnncore.problem import DRIVERS, Problem, read, read_files
-from dnncore.testing.problems import algorithm_cases
+from dnncore.testing.problems import algorithm_cases, type_cases
 from dnncore.testing.problems.random_problems import draw
 
 __all__ = ["SIZES", "case_files", "cases"]
 
-SIZES = ("tiny", "smoke", "full", "networks", "random")
+SIZES = ("tiny", "smoke", "full", "types", "networks", "random")
 MORE = {  # lists that a size has, too
     "smoke": ("sizes", "variations"),
-    "full": ("smoke", "sizes", "variations"),
+    "full": ("smoke", "sizes", "variations", "types"),
 }
 DRAWN = {"random": 30, "full": 100}  # random problems of each driver
 FOLDER = Path(__file__).parent
@@ -66,6 +67,7 @@ def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) ->
     listed = read_files(*(file for name in names for file in _files(name)))
     texts = (text for name in names for text in algorithm_cases.texts(name))
     found = [*listed, *(problem for text in texts for problem in read(text))]
+    found += [problem for name in names for problem in type_cases.problems(name)]
     if size in DRAWN and (drawn or size == "random"):
         seed = seed if size == "random" else 0
         found += [p for driver in DRIVERS for p in draw(DRAWN[size], driver, seed=seed)]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
@@ -21,19 +21,11 @@ from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.draws import TAGS, Options
 from dnncore.problem.simpler import simplest
 from dnncore.tensors.memory_desc import MemoryDesc
+from dnncore.testing.problems.types_and_attributes import Choose, T, quantization, typed
 
-__all__ = ["MOVES", "draw", "moved", "shortest_failure"]
+__all__ = ["MOVES", "draw", "draw_words", "moved", "shortest_failure"]
 
-T = TypeVar("T")
 NOTHING: Options = {}
-
-
-class Choose(Protocol):
-    """A source of choices."""
-
-    def __call__(self, values: Sequence[T]) -> T:
-        """One of the values."""
-
 
 ATTRIBUTES: Options = {
     "attr-scratchpad": ("library", "user"),
@@ -248,17 +240,34 @@ MOST_SPACE = 1 << 22  # bytes of a tensor with its gaps and the padding of its b
 TRIES = 100  # for each problem
 
 
-def _problem(choose: Choose, driver: str, only: Options, most_bytes: int) -> Problem | None:
-    """Choose a problem of a driver; None if it is invalid or large."""
+@dataclass(frozen=True)
+class _Limits:
+    """The parameters of `draw` that restrict problems."""
+
+    only: Options = field(default_factory=dict)
+    types: Sequence[str] = ()
+    most_bytes: int = MOST_BYTES
+
+
+def draw_words(choose: Choose, driver: str, only: Options = NOTHING) -> list[str]:
+    """The words of a problem in f32 without attributes; it may be invalid."""
     words = [f"--{driver}", *_options(choose, DRIVERS[driver].options, only)]
-    words += DRIVERS[driver].draw_shape(ChosenSizes(choose)).split()
+    return [*words, *DRIVERS[driver].draw_shape(ChosenSizes(choose)).split()]
+
+
+def _problem(choose: Choose, driver: str, limits: _Limits) -> Problem | None:
+    """Choose a problem of a driver; None if it is invalid or large."""
+    most_bytes = limits.most_bytes
+    words = draw_words(choose, driver, limits.only)
     try:
         (problem,) = read(" ".join(words))
         if _bytes(problem) > most_bytes or problem.op.flops > MOST_FLOPS * most_bytes:
             return None
         attributes = _attributes(choose, problem.op.result.ndims)
         (problem,) = read(" ".join([*words[:-1], *attributes, words[-1]]))
-        problem = _with_moves(choose, problem)
+        op = typed(choose, problem.op, limits.types)
+        attr = replace(problem.attr, **quantization(choose, op))
+        problem = _with_moves(choose, replace(problem, op=op, attr=attr))
     except DescriptorError:
         return None
     descs = [desc for _, desc in (*problem.op.tensors(), *problem.attr.operands())]
@@ -279,15 +288,17 @@ def draw(
     *,
     seed: int = 0,
     only: Options = NOTHING,
+    types: Sequence[str] = (),
     most_bytes: int = MOST_BYTES,
 ) -> list[Problem]:
     """Return `count` different problems of a driver. The seed alone determines them.
 
     only: the values to choose from, for options of this driver.
-    most_bytes: of all tensors of a problem, where a dim of 0 counts as 1.
+    types: the data types that tensors may have; () permits all.
+    most_bytes: of all tensors of a problem in f32, where a dim of 0 counts as 1.
     """
     found: dict[Problem, None] = {}
-    for problem, _ in _drawn(driver, seed, only, most_bytes, TRIES * count):
+    for problem, _ in _drawn(driver, seed, _Limits(only, types, most_bytes), TRIES * count):
         if len(found) == count:
             break
         found[problem] = None
@@ -314,13 +325,13 @@ class _Choices:
 
 
 def _drawn(
-    driver: str, seed: int, only: Options, most_bytes: int, tries: int
+    driver: str, seed: int, limits: _Limits, tries: int
 ) -> Iterator[tuple[Problem, list[int]]]:
     """The valid problems of some tries, with their choices."""
     source = Random(f"{seed} {driver}")  # noqa: S311 - reproducible
     for _ in range(tries):
         choices = _Choices([], source)
-        if problem := _problem(choices, driver, only, most_bytes):
+        if problem := _problem(choices, driver, limits):
             yield problem, choices.places
 
 
@@ -338,7 +349,7 @@ def shortest_failure(
         problems of the seed are tried.
     tries: the most problems that are tried, first to find one that fails and then to simplify it.
     """
-    drawn = _drawn(driver, seed, NOTHING, MOST_BYTES, tries if known is None else TRIES * tries)
+    drawn = _drawn(driver, seed, _Limits(), tries if known is None else TRIES * tries)
     is_wanted = fails if known is None else known.__eq__
     problem, places = next((pair for pair in drawn if is_wanted(pair[0])), (known, []))
     if problem is None:
@@ -348,7 +359,7 @@ def shortest_failure(
         tried = {problem}
         for changed in _simpler(lambda: current()[1]):
             choices = _Choices([*changed])
-            other = _problem(choices, driver, NOTHING, MOST_BYTES)
+            other = _problem(choices, driver, _Limits())
             if other is not None and other not in tried:
                 tried.add(other)
                 yield other, choices.places[: choices.made]

@@ -32,7 +32,7 @@ __all__ = [
 # as many f32 cases in all its directions, so a backend with one operation in f32 reaches the floor.
 # For random cases the floor is 1, because their number in f32 depends on the seed.
 # All problems of the size "claims" must run.
-FLOORS = {"tiny": 2, "smoke": 27, "full": 140, "networks": 8, "random": 1, "claims": 1}
+FLOORS = {"tiny": 2, "smoke": 27, "full": 140, "types": 1, "networks": 8, "random": 1, "claims": 1}
 CLAIMED = "claims"  # the size with exactly the problems of a file of claims
 
 

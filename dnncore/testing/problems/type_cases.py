@@ -1,0 +1,209 @@
+"""Small problems of all combinations of data types, from the tables `TYPES` of the operations.
+
+A combination consists of an operation type, a prop kind, the types of the inputs except biases, and
+the type of the result. The types of biases and of further inputs are drawn. A combination has a
+problem without attributes, and one with drawn scales, zero points and the like if its tensors can
+have them. A new row of a table is tested without a new line in the lists.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+from typing import TypeAlias
+
+from dnncore.attributes import Attributes
+from dnncore.errors import DescriptorError
+from dnncore.ops import Operation
+from dnncore.ops.operation import FORWARD
+from dnncore.ops.types import Row
+from dnncore.problem import DRIVERS, Problem, read
+from dnncore.problem.drivers.driver import Driver
+from dnncore.problem.tensors import joined
+from dnncore.testing.problems.random_problems import draw_words
+from dnncore.testing.problems.types_and_attributes import quantization, types_of, with_types
+
+__all__ = ["input_types", "problems"]
+
+BASES = 8
+"""Problems in f32 of each operation type and prop kind, which get other types."""
+
+MOST_BYTES = 12_000
+MOST_FLOPS = 2e5
+MOST_DIMS = 5
+LEAST_ELEMENTS = 8  # of a result
+LEAST_TERMS = 8  # two per product
+MOST_ROWS = 30  # of an operation type in "smoke", unless all inputs have new types
+MOST_DRAWS = 40  # of attributes
+
+
+def input_names(op: Operation) -> list[str]:
+    """The inputs that tables of types name, except biases."""
+    known = {name for row in op.TYPES for name in row} - {"bias"}
+    return [a.name for a, _ in op.tensors() if a.direction == "in" and a.name in known]
+
+
+def input_types(op: Operation) -> str:
+    """The types of these inputs as text: u8:s8, or one type if all are equal."""
+    types = types_of(op)
+    return joined(types[name] for name in input_names(op))
+
+
+@dataclass(frozen=True)
+class _Combination:
+    """inputs: the types of `input_names`."""
+
+    kind: type[Operation]
+    prop_kind: str
+    inputs: tuple[str, ...]
+    result: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.__name__} {self.prop_kind} {' '.join(self.inputs)} {self.result}"
+
+
+def problems(size: str) -> list[Problem]:
+    """The problems of a list: those of all combinations for `types`, and for `smoke` one of each
+    operation type and types of its inputs; of binary, only so many that each input has each type.
+    Other lists have none.
+    """
+    if size == "types":
+        return [problem for combination in _all() for problem in _problems(combination)]
+    if size == "smoke":
+        return list(_some())
+    return []
+
+
+def _some() -> Iterator[Problem]:
+    """With and without attributes in turns, and with each type of result in turns."""
+    rows: dict[type[Operation], dict[tuple[str, ...], list[_Combination]]] = {}
+    for combination in _all():
+        own = rows.setdefault(combination.kind, {})
+        own.setdefault(combination.inputs, []).append(combination)
+    for own in rows.values():
+        few = own if len(own) <= MOST_ROWS else _cover(own)
+        for number, inputs in enumerate(few):
+            choices = own[inputs]
+            yield _problems(choices[number % len(choices)])[-(number // 2 % 2)]
+
+
+def _cover(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Types of inputs so that each input has each of its types; few inputs have equal types."""
+    found: dict[tuple[str, ...], None] = {}
+    seen: set[tuple[int, str]] = set()
+    for inputs in sorted(rows, key=lambda types: len(set(types)), reverse=True):
+        new = set(enumerate(inputs))
+        if not new & seen:
+            seen |= new
+            found[inputs] = None
+    return list(found)
+
+
+# -- combinations ----------------------------------------------------------------------------------
+
+_Sources: TypeAlias = list[tuple[Operation, Row]]
+"""Operations with f32 that can have the types of a combination, with the row that permits them."""
+
+
+@cache
+def _all() -> Mapping[_Combination, _Sources]:
+    """All combinations, in the order of the tables. Inference has only those that training lacks,
+    and one of each types of inputs.
+    """
+    found: dict[_Combination, _Sources] = {}
+    for driver in DRIVERS.values():
+        bases = _bases(driver)
+        for (_, prop_kind), ops in sorted(bases.items(), key=lambda pair: pair[0][1], reverse=True):
+            own: dict[_Combination, _Sources] = {}
+            for op in ops:
+                for combination, row in _combinations(op, prop_kind):
+                    own.setdefault(combination, []).append((op, row))
+            inputs = set()
+            for combination, sources in own.items():
+                trained = replace(combination, prop_kind="forward_training")
+                is_new = trained not in found or combination.inputs not in inputs
+                if prop_kind != "forward_inference" or is_new:
+                    found[combination] = sources
+                inputs.add(combination.inputs)
+    return found
+
+
+def _combinations(op: Operation, prop_kind: str) -> Iterator[tuple[_Combination, Row]]:
+    names = input_names(op)
+    for row in op.type_rows:
+        for inputs in itertools.product(*(row[name] for name in names)):
+            for result in row[op.result_name]:
+                yield _Combination(type(op), prop_kind, inputs, result), row
+
+
+def _bases(driver: Driver) -> dict[tuple[type[Operation], str], list[Operation]]:
+    """Small operations with f32 by type and prop kind, in formats of the driver's options."""
+    rng = Random(f"types of {driver.name}")  # noqa: S311 - reproducible
+    found: dict[tuple[type[Operation], str], list[Operation]] = {
+        (kind, prop_kind): []
+        for kind in driver.operations
+        for prop_kind in (FORWARD if "prop_kind" in kind.__dataclass_fields__ else ("",))
+    }
+    while any(len(ops) < BASES for ops in found.values()):
+        try:
+            (problem,) = read(" ".join(draw_words(rng.choice, driver.name)))
+        except DescriptorError:
+            continue
+        op = problem.op
+        ops = found[type(op), getattr(op, "prop_kind", "")]
+        terms = LEAST_TERMS if driver.has_products else 0
+        if len(ops) < BASES and _is_usual(op) and op.flops > terms * op.result.nelems:
+            ops.append(op)
+    return found
+
+
+def _is_usual(op: Operation) -> bool:
+    """Whether it is small, not empty, and computed directly."""
+    dims = [desc.dims for _, desc in op.tensors()]
+    return (
+        0 < op.flops < MOST_FLOPS
+        and op.bytes < MOST_BYTES
+        and op.result.nelems > LEAST_ELEMENTS
+        and all(len(own) <= MOST_DIMS and min(own) > 0 for own in dims)
+        and getattr(op, "algorithm", "") != "winograd"
+    )
+
+
+# -- problems --------------------------------------------------------------------------------------
+
+
+@cache
+def _problems(combination: _Combination) -> list[Problem]:
+    """Without attributes, then with attributes that depend on types."""
+    rng = Random(str(combination))  # noqa: S311 - reproducible
+    sources = _all()[combination]
+    op = next(_typed(rng, combination, rng.sample(sources, len(sources))))
+    attr = _attributes(rng, op)
+    return [Problem(op), *([Problem(op, attr)] if attr else [])]
+
+
+def _typed(rng: Random, combination: _Combination, sources: _Sources) -> Iterator[Operation]:
+    """Operations with the types of a combination; packed types do not permit all layouts."""
+    for op, row in sources:
+        types = {name: rng.choice(row[name]) for name in types_of(op)}
+        types |= dict(zip(input_names(op), combination.inputs, strict=True))
+        try:
+            yield with_types(op, {**types, op.result_name: combination.result})
+        except DescriptorError:
+            continue
+
+
+def _attributes(rng: Random, op: Operation) -> Attributes | None:
+    """Valid attributes that depend on types; None if the operation has none."""
+    for _ in range(MOST_DRAWS):
+        try:
+            attr = Attributes(**quantization(rng.choice, op))
+            attr.check(op)
+        except DescriptorError:
+            continue
+        if attr.words:
+            return attr
+    return None

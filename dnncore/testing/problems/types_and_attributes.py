@@ -1,0 +1,136 @@
+"""Random data types of an operation, and random attributes that depend on its types.
+
+The first of the values of each choice is the simplest: f32, and no attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Protocol, TypeVar, get_args
+
+from dnncore.attributes import ROUNDED, Accumulation
+from dnncore.ops import Operation, Sum
+from dnncore.ops.types import Row
+from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
+from dnncore.tensors.datatypes import data_type
+from dnncore.tensors.memory_desc import MemoryDesc
+
+__all__ = ["Choose", "quantization", "typed", "types_of", "with_types"]
+
+T = TypeVar("T")
+
+MOST_TENSORS = 4
+"""As many types are always chosen, so that fewer tensors do not change later choices."""
+
+GROUPS = (1, 2, 3, 4, 8, 16, 32)
+ACCUMULATION = ("strict",) * 5 + get_args(Accumulation)[1:]
+DROPOUT = (
+    *[None] * 12, Dropout(), Dropout("s32"), Dropout(has_offset=True), Dropout(has_mask=False),
+)  # fmt: skip
+
+
+class Choose(Protocol):
+    """A source of choices."""
+
+    def __call__(self, values: Sequence[T], /) -> T:
+        """One of the values."""
+
+
+# -- types -----------------------------------------------------------------------------------------
+
+
+def types_of(op: Operation) -> dict[str, str]:
+    """The types of the tensors that the table of types restricts, by name."""
+    known = {name for row in op.type_rows for name in row}
+    return {row.name: desc.data_type for row, desc in op.tensors() if row.name in known}
+
+
+def with_types(op: Operation, types: Mapping[str, str]) -> Operation:
+    """The operation with tensors of these types. Raises `DataTypeError` if no row permits them."""
+    own = {f.name for f in fields(op)}
+    changed: dict[str, Any] = {
+        name: getattr(op, name).with_data_type(word) for name, word in types.items() if name in own
+    }
+    if isinstance(op, Sum):
+        changed["srcs"] = tuple(
+            desc.with_data_type(types.get(f"src{i}", desc.data_type))
+            for i, desc in enumerate(op.srcs)
+        )
+    return replace(op, **changed)
+
+
+def typed(choose: Choose, op: Operation, only: Collection[str] = ()) -> Operation:
+    """The operation with types of one row of its table; more than a third have f32 alone.
+
+    op: an operation with f32. only: the types that tensors may have; () permits all.
+    """
+    rows = [row for row in map(_restriction(only), op.type_rows) if all(row.values())]
+    plain: Row = dict.fromkeys(types_of(op), ("f32",))
+    row = choose([*[plain] * (2 * len(rows) // 3 + 1), *rows])
+    seeds = [choose(range(60)) for _ in range(MOST_TENSORS)]
+    names = [name for name in types_of(op) if name in row]
+    return with_types(
+        op, {name: row[name][seeds[i % MOST_TENSORS] % len(row[name])]
+             for i, name in enumerate(names)}
+    )  # fmt: skip
+
+
+def _restriction(only: Collection[str]) -> Any:
+    def restricted(row: Row) -> Row:
+        return {
+            name: tuple(own for own in words if not only or own in only)
+            for name, words in row.items()
+        }
+
+    return restricted
+
+
+# -- attributes ------------------------------------------------------------------------------------
+
+
+def quantization(choose: Choose, op: Operation) -> dict[str, Any]:
+    """Fields of `Attributes`. They may break rules, so that `Attributes.check` refuses them.
+
+    Operations on integers have more scales and zero points than others.
+    """
+    is_whole = any(data_type(own).bits <= 8 for own in types_of(op).values())
+    drawn: dict[str, Any] = {}
+    for name, kind, masks in (
+        ("scales", Scales, op.scale_masks),
+        ("zero_points", ZeroPoints, op.zero_point_masks),
+    ):
+        found: dict[str, Quantization] = {}
+        for tensor, allowed in masks.items():
+            values = _values(choose, kind, getattr(op, tensor), allowed, tensor in op.GROUPED)
+            is_drawn = choose((False, True) if is_whole else (*[False] * 7, True))
+            if is_drawn and (kind is Scales or not _is_float(op, tensor)):
+                found[tensor] = values
+        drawn[name] = found
+    dropout, rounding = choose(DROPOUT), choose(("environment",) * 3 + ("stochastic",))
+    drawn["dropout"] = dropout if op.HAS_DROPOUT else None
+    drawn["rounding"] = rounding if op.result.data_type in ROUNDED else "environment"
+    drawn["accumulation"] = choose(ACCUMULATION)
+    return drawn
+
+
+def _is_float(op: Operation, tensor: str) -> bool:
+    return data_type(getattr(op, tensor).data_type).is_float
+
+
+def _values(
+    choose: Choose, kind: type[Quantization], desc: MemoryDesc, masks: Sequence[int], grouped: bool
+) -> Quantization:
+    """Scales or zero points of a tensor, with groups where it can have them."""
+    mask = choose(masks)
+    word = choose((*kind.TYPES[:1] * 3, *kind.TYPES))
+    sizes = [choose(GROUPS), choose(GROUPS)]
+    has_groups = choose((False, True))
+    if not grouped or not has_groups or desc.ndims < 2:
+        return kind(mask, (), word)
+    dims = range(desc.ndims - 2, desc.ndims)
+    groups = tuple(
+        size if mask >> dim & 1 and desc.dims[dim] % size == 0 else 1
+        for dim, size in zip(dims, sizes, strict=True)
+    )
+    return kind(mask, groups, word)
