@@ -111,7 +111,7 @@ def contestants(problem: Problem, terms: Terms, package: Package) -> Iterator[Co
             continue
         if moved:
             yield moved
-        if type(op) in _PRODUCTS and not attr.post_ops and _is_product(op):
+        if type(op) in _PRODUCTS and attr == dnn.Attributes() and _is_product(op):
             yield _product(library, op)
     if len(reasons) == len(_algorithms(problem.op)):
         raise LeftOut("; ".join(reasons))
@@ -127,7 +127,9 @@ def _algorithms(op: Any) -> list[Any]:
 
 
 def _is_product(op: Any) -> bool:
-    """Whether the activations may be plain and there is no gradient of a bias."""
+    """Whether all is f32, activations may be plain and there is no gradient of a bias."""
+    if any(desc.data_type != "f32" for _, desc in op.tensors()):
+        return False
     descs = [getattr(op, name) for name in activations(op)]
     plain = all(desc.is_any or desc == desc.with_format(None) for desc in descs)
     return plain and getattr(op, "diff_bias", None) is None

@@ -153,6 +153,11 @@ def call_of(problem: Problem, place: Place) -> Call:
     builder = _BUILDERS.get(type(op))
     if builder is None or attr.post_ops:
         raise LeftOut(f"torch has no {'post-ops' if attr.post_ops else op.KIND} in eager mode")
+    types = {desc.data_type for row, desc in op.tensors() if row.name != "workspace"}
+    if attr.words or not types <= set(DATA_TYPES):
+        raise LeftOut(f"torch has no {op.KIND} of {', '.join(sorted(types))} in eager mode")
+    if len(types) > 1 and type(op) not in BUILDERS and not place.exact:
+        raise LeftOut(f"torch computes {op.KIND} in one type")
     with torch.inference_mode():
         run = builder(op, _tensors(op, place))
     last: list[Any] = []

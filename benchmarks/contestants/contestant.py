@@ -20,12 +20,18 @@ from dnncore.problem import Problem
 from dnncore.problem.tensors import role_of
 
 __all__ = [
-    "CPU_PEERS", "PEERS", "SIDES", "Array", "Contestant", "LeftOut", "Maker", "Terms",
-    "activations", "imported", "is_arithmetic", "period_of", "side", "values_of",
+    "CPU_PEERS", "PEERS", "SIDES", "Array", "Contestant", "INTEGERS", "LeftOut", "Maker",
+    "Terms", "activations", "imported", "is_arithmetic", "period_of", "side", "typed", "values_of",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
 PERIOD = (1 << 20) + 7  # number of drawn values; longer tensors repeat them; not a common size
+
+
+INTEGERS = {
+    "s32": (-(2**31), 2**31 - 1), "s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15),
+}  # fmt: skip
+"""The range of each type of integers."""
 
 
 class LeftOut(Exception):
@@ -143,6 +149,20 @@ def period_of(name: str, dims: tuple[int, ...], draw: int = 0) -> Array:
     seed = [draw, len(name), *name.encode(), *dims]
     count = min(math.prod(dims), PERIOD)
     return np.random.default_rng(seed).standard_normal(count, np.float32)
+
+
+def typed(name: str, values: Array, data_type: str) -> Array:
+    """Drawn values as values of a type: integers of its range, scales above 0, other numbers.
+
+    The products of two integers and their scales have a size of about 1.
+    """
+    if name.endswith("_scales"):
+        return np.float32((1 + np.abs(values)) / (1 if name.startswith("dst") else 64))
+    if data_type not in INTEGERS:
+        return values
+    least, most = INTEGERS[data_type]
+    numbers = np.rint(values * (4 if name.endswith("_zero_points") else min(most, 127) / 3))
+    return np.clip(np.abs(numbers) if least == 0 else numbers, least, most)
 
 
 def is_arithmetic(problem: Problem | str) -> bool:

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import dnncore as dnn
-from benchmarks.contestants.contestant import Array, Contestant, activations, period_of
+from benchmarks.contestants.contestant import Array, Contestant, activations, period_of, typed
 from benchmarks.measuring.sampling import Repeat
 
 __all__ = ["NOT_A_NUMBER", "Library", "between_reorders", "contestant"]
 
-FLOATS = ("f32", "f16", "bf16")
+PLACES = ("workspace", "src2")  # indices and conditions
 NOT_A_NUMBER = 0xFF  # a NaN of any floating-point type consists of these bytes
 Periods = Callable[[str, tuple[int, ...], int], Array]  # (argument, dims, draw) -> values
 
@@ -155,14 +155,14 @@ class _Memories:
         return memory
 
     def input(self, name: str, desc: dnn.MemoryDesc) -> dnn.Memory:
-        """A memory that gets the values of an argument: floats of each draw, or integers of 1."""
+        """A memory that gets the values of an argument: of each draw, or 1 for places."""
         memory = dnn.Memory(desc, self.library.engine)
 
         def fill(draw: int) -> None:
-            period = self.periods(name, desc.dims, draw)
+            period = typed(name, self.periods(name, desc.dims, draw), desc.data_type)
             self.library.fill(memory, period.astype(desc.dtype, copy=False))
 
-        self._fills.append(fill if desc.data_type in FLOATS else lambda _draw: _fill_ones(memory))
+        self._fills.append(fill if name not in PLACES else lambda _draw: _fill_ones(memory))
         return memory
 
 

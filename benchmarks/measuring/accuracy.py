@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contestants.contestant import Array, LeftOut, values_of
+from benchmarks.contestants.contestant import Array, LeftOut, typed, values_of
 from dnncore.attributes import Attributes
 from dnncore.comparison.compare import expected_outputs
 from dnncore.comparison.fills import reads
@@ -97,7 +97,7 @@ def _by_reference(problem: Problem, draw: int) -> Mapping[str, Array]:
 
 
 def _values(name: str, desc: MemoryDesc, draw: int) -> Array:
-    return values_of(name, desc.dims, draw).astype(desc.dtype)
+    return typed(name, values_of(name, desc.dims, draw), desc.data_type).astype(desc.dtype)
 
 
 def _of_arrays(output: Array, expected: Array) -> tuple[float, float]:
