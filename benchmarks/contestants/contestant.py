@@ -20,8 +20,22 @@ from dnncore.problem import Problem
 from dnncore.problem.tensors import role_of
 
 __all__ = [
-    "CPU_PEERS", "PEERS", "SIDES", "Array", "Contestant", "INTEGERS", "LeftOut", "Maker",
-    "Terms", "activations", "imported", "is_arithmetic", "period_of", "side", "typed", "values_of",
+    "CPU_PEERS",
+    "INTEGERS",
+    "PEERS",
+    "SIDES",
+    "Array",
+    "Contestant",
+    "LeftOut",
+    "Maker",
+    "Terms",
+    "activations",
+    "imported",
+    "is_arithmetic",
+    "period_of",
+    "side",
+    "typed",
+    "values_of",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]

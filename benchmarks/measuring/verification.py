@@ -29,7 +29,8 @@ __all__ = ["Judge", "Named", "allowed_error", "impossible"]
 
 # A peer may round an integer result otherwise, by one unit.
 EPSILONS = {
-    "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7, "s32": 2.0**-23, "s8": 2.0**-6, "u8": 2.0**-7,
+    "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7,
+    "s32": 2.0**-23, "s8": 2.0**-6, "u8": 2.0**-7,
 }  # fmt: skip
 EPSILON = EPSILONS["f32"]
 ELEMENTARY = 1e-5  # permitted error of approximated functions, relative to the largest result

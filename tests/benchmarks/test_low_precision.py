@@ -1,0 +1,42 @@
+"""The benchmark of types: its groups of problems, and its page."""
+
+import pytest
+
+pytest.importorskip("benchmarks.low_precision", exc_type=ImportError)
+
+from benchmarks import low_precision
+from dnncore.problem import read
+
+
+def test_each_group_has_problems_of_its_types():
+    groups = low_precision.lines(seed=3)
+    assert len({group.title for group in groups}) == len(groups)
+    for group in groups:
+        types = group.title.split()[0]
+        for problem in group.problems:
+            found = {desc.data_type for _, desc in problem.op.tensors()}
+            expected = {"int8": "s8", "bf16": "bf16"}.get(types)
+            assert expected in found if expected else found & {"s4", "u4"}
+            assert ("scales" in problem.attr.words) == (types != "bf16")
+
+
+def test_the_same_problem_in_f32():
+    (problem,) = read(
+        "--matmul --dt=u8:s8:u8 --attr-scales=src:0+wei:2 --attr-post-ops=relu 3x4:4x5"
+    )
+    assert str(low_precision.in_f32(problem)) == "--matmul --attr-post-ops=relu 3x4:4x5"
+
+
+def test_the_page_has_means_goals_and_what_is_left_out():
+    rows = [
+        {"problem": "--matmul 3x4:4x5", "impl": "a", "peer": "f32", "peer_impl": "b",
+         "ours_ms": 1.0, "peer_ms": ms, "ratio": ms} for ms in (2.0, 8.0)
+    ]  # fmt: skip
+    rows.append({"problem": "--matmul 3x4:4x6", "left_out": "no types"})
+    line = {"title": "t", "threads": 1, "seed": 1, "goal": 2.5, "least": None, "rows": rows,
+            "date": "2026-11-27"}  # fmt: skip
+    machine = {"system": "Linux", "versions": "v", "device": "d"}
+    page = low_precision.page({"machine": machine, "lines": {"t, 1 thread": line}})
+    assert "| t, 1 thread | 2, 1 left out | 4.00 | 2.00 | >= 2.5 | 2026-11-27 |" in page
+    assert "| `--matmul 3x4:4x6` |  |  | no types |  |  |" in page
+    assert "--line=t$' --threads=1 --seed=1" in page
