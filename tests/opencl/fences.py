@@ -7,8 +7,10 @@ PoCL uses the host's memory of a buffer directly. The last line of the output is
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -21,17 +23,25 @@ from dnncore.testing.checks.fences import fenced_memories
 from dnncore.testing.problems.cases import cases
 
 MOST_BYTES = 2**16
-EVERY = {"conv": 6}  # of the problems of an operation, since each is built for a second
+DRAWN = 16  # problems of an operation, since some are built for seconds
 
 
 def problems(operation: str) -> list[Problem]:
-    """Some of the problems of `smoke`, evenly from the list."""
+    """Drawn problems of `smoke`, of each direction and combination of types in turn."""
     found = [
         problem
         for problem in cases("smoke")
         if driver_of(type(problem.op)).name == operation and problem.op.bytes < MOST_BYTES
     ]
-    return found[:: EVERY.get(operation, 3)]
+    random.Random(11).shuffle(found)
+    counts: Counter[tuple[Any, ...]] = Counter()
+    turns = []
+    for problem in found:
+        kind = (type(problem.op), *(desc.data_type for _, desc in problem.op.tensors()))
+        turns.append(counts[kind])
+        counts[kind] += 1
+    order = sorted(range(len(found)), key=turns.__getitem__)
+    return [found[place] for place in order[:DRAWN]]
 
 
 def main(operation: str) -> None:
