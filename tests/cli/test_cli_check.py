@@ -142,10 +142,11 @@ def test_a_row_within_the_bound_has_its_share_of_the_bound():
 
 @pytest.mark.parametrize(
     ("way", "code", "where"),
-    [("crash", -signal.SIGSEGV, "Segmentation fault"), ("hang", 1, "Timeout (0:00:02)")],
+    [("crash", -signal.SIGSEGV, "Segmentation fault"), ("hang", 1, "Timeout (0:00:10)")],
 )
 def test_a_crash_or_a_hang_ends_with_the_place_the_implementation_and_the_check(way, code, where):
-    command = ["check", "--plugin=unruly", "--engines=cpu", "--timeout=2", "--conv"]
+    # A busy machine takes seconds for what comes before the place.
+    command = ["check", "--plugin=unruly", "--engines=cpu", "--timeout=10", "--conv"]
     path = os.pathsep.join([*sys.path, str(Path(unruly.__file__).parent)])
     done = subprocess.run(
         [sys.executable, "-P", "-m", "dnncore", *command, "--impl=unruly:*", "mb1ic1oc1ih3kh3"],

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from checks import REFERENCE, Target, check, reference_outputs, run
-from combinations import every_second
+from combinations import every, every_second
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_integers, fill_normal
@@ -132,12 +132,10 @@ all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
 
 
 @pytest.mark.in_turn
-@all_problems
-@all_directions
-@pytest.mark.parametrize("formats", ["plain", "any"])
-def test_agrees_with_the_reference(target: Target, problem, direction, formats):
+@every(2, ("formats", ["plain", "any"]), ("direction", DIRECTIONS), ("name", PROBLEMS))
+def test_agrees_with_the_reference(target: Target, formats, direction, name):
     tag = None if formats == "plain" else "any"
-    check(target, problem.op(direction, tag, tag, tag))
+    check(target, PROBLEMS[name].op(direction, tag, tag, tag))
 
 
 @all_directions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from checks import Target, check
-from combinations import every_second
+from combinations import every
 from test_convolution import DIRECTIONS, FORWARD, Problem
 
 import dnncore as dnn
@@ -47,8 +47,7 @@ def tag(letters: str, dims: tuple[int, ...]) -> str:
 
 
 @pytest.mark.in_turn
-@every_second(("name", PROBLEMS), ("layouts", LAYOUTS))
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@every(4, ("direction", DIRECTIONS), ("name", PROBLEMS), ("layouts", LAYOUTS))
 def test_agrees_with_the_reference(target: Target, name, direction, layouts):
     problem = PROBLEMS[name]
     src, dst = (tag(letters, problem.src) for letters in LAYOUTS[layouts])
