@@ -1,6 +1,7 @@
 """Results with many more threads than processors, as large machines have them."""
 
 import pytest
+from combinations import every
 
 pytest.importorskip("numba")
 
@@ -40,12 +41,11 @@ PROBLEMS = {
 }  # with more rows, columns, taps or pixels than threads
 
 
-@pytest.mark.parametrize("threads", [130, 257])
-@pytest.mark.parametrize("name", PROBLEMS)
+@every(2, ("name", PROBLEMS), ("threads", ["130", "257"]))
 def test_each_thread_computes_its_part(name, threads):
     (problem,) = read(PROBLEMS[name])
     before = dnn.get_num_threads()
-    dnn.set_num_threads(threads)
+    dnn.set_num_threads(int(threads))
     try:
         result = run_case(
             problem, dnn.engine("cpu"), impl="cpu_numba:*", checks=["integers", "random"]
