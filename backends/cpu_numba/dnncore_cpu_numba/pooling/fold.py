@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import MemoryDesc, Pooling
+from dnncore.backend import MemoryDesc, Pooling, data_type
 from dnncore_cpu_numba.pooling import windows
 from dnncore_cpu_numba.pooling.kernel import FoldName
 from dnncore_cpu_numba.runtime.program import Table
@@ -17,9 +17,10 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 LOWEST = {
     "f32": -(2 - 2.0**-23) * 2.0**127, "bf16": -(2 - 2.0**-7) * 2.0**127, "f16": -65504.0,
-    "s32": -(2.0**31), "s8": -128.0, "u8": 0.0,
+    "f64": -(2 - 2.0**-23) * 2.0**127, "s32": -(2.0**31), "s8": -128.0, "u8": 0.0,
 }  # fmt: skip
-"""The least finite value of each type, which is the largest of no cells."""
+"""The least finite value of each type, which is the largest of no cells. The kernel takes that of
+f32 for the one of f64."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,15 @@ class PoolingFold:
     @property
     def held(self) -> str:
         """The type that the kernel computes with. The largest s32 is found without rounding."""
-        exact = self.name == "largest" and self.tensors["a"].desc.data_type == "s32"
-        return "s32" if exact else "f32"
+        kind = self.tensors["a"].desc.data_type
+        if kind == "f64" or (kind == "s32" and self.name == "largest"):
+            return kind
+        return "f32"
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element of that type."""
+        return data_type(self.held).itemsize
 
     @property
     def uses_b(self) -> bool:
@@ -99,13 +107,15 @@ def _axes(
 
 def _still(desc: MemoryDesc, strides: Sequence[int]) -> MemoryDesc:
     """A descriptor of the same dims in which all images and channels share their elements."""
-    return MemoryDesc(desc.dims, "f32", strides=(0, 0, *strides))
+    kind = "f64" if desc.data_type == "f64" else "f32"
+    return MemoryDesc(desc.dims, kind, strides=(0, 0, *strides))
 
 
 def _reciprocals(dst: MemoryDesc, counts: Sequence[np.ndarray]) -> Tensor:
     """The reciprocal of the number of cells, for each window."""
-    cells = np.ones((), np.float32)
+    kind = np.float64 if dst.data_type == "f64" else np.float32
+    cells = np.ones((), kind)
     for count in counts:
-        cells = np.multiply.outer(cells, count.astype(np.float32))
-    values = (np.float32(1) / cells).astype(np.float32)
-    return Tensor(Table(values), _still(dst, [s // 4 for s in values.strides]))
+        cells = np.multiply.outer(cells, count.astype(kind))
+    values = (kind(1) / cells).astype(kind)
+    return Tensor(Table(values), _still(dst, [s // values.itemsize for s in values.strides]))

@@ -28,7 +28,7 @@ class DirectPooling(Implementation[Pooling]):
     """Pooling in both directions, with each result in registers."""
 
     name = "cpu_numba:direct"
-    data_types = (*FLOATS, *INTEGERS)
+    data_types = ("f64", *FLOATS, *INTEGERS)
     attributes = WORDS
     takes_repeats = True
 

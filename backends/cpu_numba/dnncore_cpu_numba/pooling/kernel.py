@@ -27,7 +27,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
-from dnncore_cpu_numba.codegen.type_conversion import STORED, converted, load_as_f32
+from dnncore_cpu_numba.codegen.type_conversion import F64, STORED, converted, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, I64, Value
 
 FIELDS = Record(
@@ -43,6 +43,7 @@ FIELDS = Record(
     ("ahead", "bytes", "from a to the rows that the next line of results is the first to read"),
     ("ahead_rows", "count", "how many these are"),
 )
+LOWEST_F32, LOWEST_F64 = -(2 - 2.0**-23) * 2.0**127, -(2 - 2.0**-52) * 2.0**1023
 FoldName: TypeAlias = Literal["largest", "sum", "winners", "shares"]
 POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
 
@@ -54,8 +55,8 @@ class PoolingKernel(NativeKernel):
     lanes: columns of a vector; there are at least as many columns.
     along: whether the points of a tile are neighbouring vectors of columns or points.
     index: bits of a tap in b, 0 where b is none.
-    source, target: the types of a and of the result. held: f32, or s32 where source is s32 too:
-    the largest is found without rounding then.
+    source, target: the types of a and of the result. held: f32, or f64 where all are f64, or s32
+    where source is s32 too: the largest is found without rounding then.
     width: how many taps along w are unrolled; boxes of another width are for loops.
     fetches: a is prefetched: its rows are too short and too many for the processor's own
     prefetching (measured: 2.5 times as quick on 51 MB).
@@ -238,13 +239,18 @@ class _Emitter:
     @property
     def heeds_nan(self) -> bool:
         """Whether there may be NaN among maxima."""
-        return self.kernel.fold == "largest" and self.kernel.held == "f32"
+        return self.kernel.fold == "largest" and self.kernel.held != "s32"
 
     def _start(self) -> Value:
-        """The result of an empty window: the least s32."""
+        """The result of an empty window: the least s32 or f64, or what is given."""
         if self.kernel.held == "s32":
             return I32(-(2**31))
-        return vir.float_of(self.builder, self.fields["start"])
+        start = vir.float_of(self.builder, self.fields["start"])
+        if self.kernel.held == "f32":
+            return start
+        lowest = self.builder.fcmp_ordered("==", start, F32(LOWEST_F32))
+        wide = self.builder.fpext(start, F64)
+        return self.builder.select(lowest, F64(LOWEST_F64), wide)
 
     def _points(self, state: Sequence[Value], size: int) -> list[_Point]:
         """The points that a state contains."""
@@ -295,7 +301,7 @@ class _Emitter:
         """The term of a single tap for the i-th point."""
         builder, kernel = self.builder, self.kernel
         place = self._at("a", a, i)
-        if kernel.held == "s32":
+        if kernel.held == kernel.source:
             value = vir.load(builder, place, self.vector, None)
         else:
             value = load_as_f32(builder, place, kernel.source, kernel.lanes)
@@ -303,7 +309,8 @@ class _Emitter:
             taps = self._splat(tap) if kernel.keeps_taps else None
             return _Point(value, taps, value if self.heeds_nan else None)
         if kernel.fold == "shares":
-            factor = builder.load(self._at("b", b, i), typ=F32, align=4)
+            element = self.vector.element
+            factor = builder.load(self._at("b", b, i), typ=element, align=vir.bytes_of(element))
             value = builder.fmul(value, vir.repeat(builder, factor, self.vector))
         elif kernel.fold == "winners":
             kind = ir.VectorType(ir.IntType(kernel.index), kernel.lanes)
@@ -334,6 +341,8 @@ class _Emitter:
         """Divide and store."""
         builder = self.builder
         divisor = vir.float_of(builder, self.fields["divisor"])
+        if self.kernel.held == "f64":
+            divisor = builder.fpext(divisor, F64)
         for i, point in enumerate(points):
             value = point.value
             if self.kernel.fold == "sum":

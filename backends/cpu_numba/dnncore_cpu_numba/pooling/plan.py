@@ -26,7 +26,6 @@ _BAND = 8192  # taps of a band, in vectors: so many that a part is some microsec
 _MOST_BANDS = 1024  # unless buffers are too small; more than any number of threads needs
 _FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
-BYTES = 4  # of an element that is computed
 
 
 def fold_steps(fold: PoolingFold) -> list[Step]:
@@ -72,7 +71,7 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
     strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
     result, source = (fold.tensors[name].desc for name in ("result", "a"))
     kernel = replace(_kernel(fold, columns), source=source.data_type, target=result.data_type)
-    whole = kernel.lanes * BYTES == LINE and columns % kernel.lanes == 0
+    whole = kernel.lanes * fold.itemsize == LINE and columns % kernel.lanes == 0
     fetches = whole and sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
     kernel = replace(kernel, fetches=fetches)
     in_lines = whole and not any(step % LINE for step in strides[0])
@@ -125,7 +124,7 @@ def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
 
 def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
     """The kernel for this number of neighbouring columns."""
-    lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
+    lanes = min(4 * BEST.lanes // fold.itemsize, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
     width = width if width <= _MOST_UNROLLED else 1
     kernel = PoolingKernel(
@@ -187,7 +186,7 @@ class _Bands:
     def planes(self, fold: PoolingFold) -> list[int]:
         """The bytes of the buffers of result, a and b, of one depth."""
         return [
-            SIDE * _held(name, desc) * desc.dims[-1] * rows
+            SIDE * _held(fold, name, desc) * desc.dims[-1] * rows
             for (name, desc), rows in zip(fold.used.items(), self.rows, strict=False)
         ]
 
@@ -201,7 +200,7 @@ class _Bands:
 
 def _fitting(fold: PoolingFold) -> _Bands | None:
     """Bands whose buffers fit into the room, if there are any."""
-    least = sum(SIDE * _held(name, desc) * desc.dims[-1] for name, desc in fold.used.items())
+    least = sum(SIDE * _held(fold, name, desc) * desc.dims[-1] for name, desc in fold.used.items())
     if least > tasks.BUFFERS:
         return None
     height = min(_height(fold, SIDE), len(fold.axes[1].taps))
@@ -235,9 +234,9 @@ def _cut(fold: PoolingFold, height: int) -> _Bands:
     return _Bands(tasks.BAND.table(table), runs, (height, most, b))
 
 
-def _held(name: str, desc: MemoryDesc) -> int:
+def _held(fold: PoolingFold, name: str, desc: MemoryDesc) -> int:
     """The bytes of an element in a buffer: of b as it is, of the others as they are computed."""
-    return desc.itemsize if name == "b" else BYTES
+    return desc.itemsize if name == "b" else fold.itemsize
 
 
 def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
@@ -247,7 +246,7 @@ def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
     moves = [0] * len(strides)
     places = bands.places(fold)
     for i, ((name, desc), place) in enumerate(zip(fold.used.items(), places, strict=False)):
-        size, width = _held(name, desc), desc.dims[-1]
+        size, width = _held(fold, name, desc), desc.dims[-1]
         step = desc.itemsize * columns.strides[i]
         channels = np.minimum(np.arange(SIDE), columns.extent - 1) * step
         pixels = np.arange(bands.rows[i] * width) * (SIDE * size)
