@@ -33,6 +33,8 @@ LONG = """
 --softmax --sdt=bf16 --ddt=bf16 --axis=1 2x40000
 --softmax --sdt=f16 --ddt=f32 --alg=LOGSOFTMAX --axis=0 5000x3
 --softmax --dir=BWD_D --sdt=bf16 --ddt=bf16 --axis=1 3x5001
+--softmax --sdt=bf16 --ddt=bf16 --axis=1 5x257
+--softmax --dir=BWD_D --sdt=f16 --ddt=f16 --alg=LOGSOFTMAX --axis=1 3x2048
 --eltwise --dt=bf16 --alg=relu 42001
 --eltwise --dt=f16 --alg=square --attr-post-ops=linear:2 210x201
 --binary --sdt=bf16:f32 --ddt=bf16 --alg=add 210x201:1x201

@@ -34,7 +34,7 @@ from dnncore_cpu_numba.elementwise.implementation import held_of, offered, refus
 from dnncore_cpu_numba.elementwise.post_ops import binary
 from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, refuse_long, walked
-from dnncore_cpu_numba.softmax import tasks, wide_tasks
+from dnncore_cpu_numba.softmax import half_tasks, tasks, wide_tasks
 
 _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
@@ -48,8 +48,12 @@ class SoftmaxImplementation(Implementation[Softmax]):
     attributes = WORDS
     takes_repeats = True
 
-    def __init__(self, inputs: Sequence[str], vectors: Task, slabs: Task, wide: Task) -> None:
+    def __init__(
+        self, inputs: Sequence[str], vectors: Task, slabs: Task, wide: Task,
+        halves: Mapping[str, Task],
+    ) -> None:  # fmt: skip
         self.inputs = tuple(inputs)
+        self.halves = halves
         self.vectors = vectors
         self.slabs = slabs
         self.wide = wide
@@ -85,6 +89,9 @@ class SoftmaxImplementation(Implementation[Softmax]):
             return _steps(self.wide, tasks.COLUMNS, op, tensors)
         descs = [tensor.desc for tensor in tensors.values()]
         if _is_contiguous(op, descs) and length >= _SHORT:
+            kinds = {desc.data_type for desc in descs}
+            if len(kinds) == 1 and half_tasks.SHORTEST <= length <= half_tasks.LONGEST:
+                return _steps(self.halves.get(*kinds, self.vectors), 1, op, tensors)
             return _steps(self.vectors, 1, op, tensors)
         return _steps(self.slabs, _slab_columns(length), op, tensors)
 
@@ -135,10 +142,14 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
 
 
 FORWARD = (
-    SoftmaxImplementation(["src"], tasks.forward_vectors, tasks.forward_slabs, wide_tasks.forward),
-)
+    SoftmaxImplementation(
+        ["src"], tasks.forward_vectors, tasks.forward_slabs, wide_tasks.forward,
+        half_tasks.FORWARD_OF,
+    ),
+)  # fmt: skip
 BACKWARD = (
     SoftmaxImplementation(
-        ["dst", "diff_dst"], tasks.backward_vectors, tasks.backward_slabs, wide_tasks.backward
+        ["dst", "diff_dst"], tasks.backward_vectors, tasks.backward_slabs, wide_tasks.backward,
+        half_tasks.BACKWARD_OF,
     ),
-)
+)  # fmt: skip

@@ -33,7 +33,7 @@ _TYPED = 2048  # elements of other types than f32 that are converted at a time
 _TYPED_BUFFER = _TYPED // 2
 _BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _MOST // 2  # int64
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what _key makes of it
+_LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what `key` makes of it
 
 
 def _records(names: str) -> tuple[Record, Record]:
@@ -77,7 +77,7 @@ def forward_vectors(params, begin, end):
         for start in range(0, length, _MOST):
             count = min(_MOST, length - start)
             top = max(top, _take(load, src_size, src + src_size * start, x, count))
-        largest = _of_key(top)
+        largest = of_key(top)
         if streamed:
             prefetch(src + src_size * length, src_size * min(length, _MOST))
         total = _ZERO
@@ -284,14 +284,14 @@ def _copy(x, x_stride, y, y_stride, count):
 
 
 @exact
-def _key(x):
+def key(x):
     """An integer that is larger for a larger x; of NaN it may be anything."""
     bits = f32_to_bits(x)
     return np.int32(bits ^ np.int32(np.int32(bits >> 31) & 0x7FFFFFFF))
 
 
 @exact
-def _of_key(key):
+def of_key(key):
     """The number that has the key."""
     return bits_to_f32(np.int32(key ^ np.int32(np.int32(key >> 31) & 0x7FFFFFFF)))
 
@@ -330,12 +330,12 @@ def _take(load, size, src, x, count):
     if load != 0:
         convert_row(load, src, size, x, 4, count)
         for i in range(count):
-            top = max(top, _key(load_f32(x, i)))
+            top = max(top, key(load_f32(x, i)))
     else:
         for i in range(count):
             value = load_f32(src, i)
             store_f32(x, i, value)
-            top = max(top, _key(value))
+            top = max(top, key(value))
     for i in range(count, LINE_LENGTH * -(-count // LINE_LENGTH)):
         store_f32(x, i, _LOWEST)
     return top
