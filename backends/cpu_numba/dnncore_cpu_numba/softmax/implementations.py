@@ -89,10 +89,10 @@ class SoftmaxImplementation(Implementation[Softmax]):
             return _steps(self.wide, tasks.COLUMNS, op, tensors)
         descs = [tensor.desc for tensor in tensors.values()]
         if _is_contiguous(op, descs) and length >= _SHORT:
-            kinds = {desc.data_type for desc in descs}
-            if len(kinds) == 1 and half_tasks.SHORTEST <= length <= half_tasks.LONGEST:
-                return _steps(self.halves.get(*kinds, self.vectors), 1, op, tensors)
-            return _steps(self.vectors, 1, op, tensors)
+            kind, *others = {desc.data_type for desc in descs}
+            is_fit = half_tasks.SHORTEST <= length <= half_tasks.LONGEST and not others
+            function = self.halves.get(kind, self.vectors) if is_fit else self.vectors
+            return _steps(function, 1, op, tensors)
         return _steps(self.slabs, _slab_columns(length), op, tensors)
 
 
