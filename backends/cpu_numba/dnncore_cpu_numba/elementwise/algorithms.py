@@ -1,9 +1,8 @@
 """The algorithms of `dnncore.algorithms` as stages: native functions over contiguous float32.
 
 A stage is a native function of `STAGE_CALL`: y = f(x, operand, condition), where y may be one of
-the others. Stages of half types convert each element on the way. In the tables below a function
-takes one element of each. They say what NaN does: a comparison with it is false. m: the module with
-elementary functions, `vecmath` or, for float64, `precise_math`.
+the others. Stages of half types convert each element on the way. `elementwise/formulas.py` has the
+functions of one element.
 """
 
 # ruff: noqa: ARG001, ARG005 - stages of a kind have the same parameters
@@ -32,9 +31,10 @@ from dnncore_cpu_numba.codegen.pointers import (
     store_f64,
     store_pair_bf16,
 )
-from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, stepwise
+from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function
 from dnncore_cpu_numba.codegen.type_conversion import HALVES, STORED
 from dnncore_cpu_numba.codegen.vector_ir import bytes_of
+from dnncore_cpu_numba.elementwise import formulas
 
 STAGE = Record(
     "stage",
@@ -71,65 +71,6 @@ WIDE = "f64"
 """The type of `TYPED` of stages that compute in float64."""
 STEPS_OF_F64 = "f64 by f32"
 """That of stages of float64 that round each element to float32 and compute with it."""
-
-
-@stepwise
-def _line(x, alpha, beta):
-    return alpha * x + beta
-
-
-@stepwise
-def _unit(x, alpha, beta):
-    return vecmath.clipped(alpha * x + beta, _ZERO, _ONE)
-
-
-@exact
-def _hardswish_slope(x, alpha, beta):
-    line = alpha * x + beta
-    slope = _TWO * alpha * x + beta if line > _ZERO else _ZERO
-    return _ONE if line >= _ONE else slope
-
-
-@exact
-def _hardsigmoid_slope(x, alpha, beta):
-    line = alpha * x + beta
-    return alpha if (line > _ZERO) & (line < _ONE) else _ZERO
-
-
-@exact
-def _inside(x, low, high):
-    return _ONE if (np.float32(low) < x) & (x < np.float32(high)) else _ZERO
-
-
-@stepwise
-def _scaled_sum(x, y, alpha, beta):
-    return beta * x + alpha * y
-
-
-@stepwise
-def _shifted_sum(x, y, alpha, beta):
-    return x + alpha * (y - beta)
-
-
-def _root_of(m: Any) -> Callable[..., Any]:
-    """x**0.5 as IEEE 754 has it, which differs from the square root at -0 and -infinity."""
-
-    def root(x):
-        return abs(m.sqrt(_INFINITY if x == -_INFINITY else x))
-
-    inlined: Callable[..., Any] = exact(root)
-    return inlined
-
-
-def _softplus_of(m: Any) -> Callable[..., Any]:
-    """log(1 + e**(alpha * x)) / alpha; alpha * x may be infinite."""
-
-    def softplus(x, alpha):
-        z = alpha * x
-        return (x if z > _ZERO else _ZERO) + m.softplus(-z if z > _ZERO else z) / alpha
-
-    inlined: Callable[..., Any] = exact(softplus)
-    return inlined
 
 
 Element = Callable[..., Any]
@@ -298,105 +239,6 @@ def _tasks(
     return {name: make(f"{kind}_{name}", f, double[name]) for name, f in single.items()}
 
 
-def _eltwise(m: Any) -> dict[str, Callable[..., Any]]:
-    softplus = _softplus_of(m)
-    return {
-        "abs": lambda x, alpha, beta: abs(x),
-        "clip": m.clipped,
-        "clip_v2": m.clipped,
-        "elu": lambda x, alpha, beta: x if x > _ZERO else alpha * m.expm1(x),
-        "exp": lambda x, alpha, beta: m.exp(x),
-        "gelu_erf": lambda x, alpha, beta: m.gelu_erf(x),
-        "gelu_tanh": lambda x, alpha, beta: m.gelu_tanh(x),
-        "hardsigmoid": _unit,
-        "hardswish": lambda x, alpha, beta: x * _unit(x, alpha, beta),
-        "linear": _line,
-        "log": lambda x, alpha, beta: m.log(x),
-        "logistic": lambda x, alpha, beta: m.logistic(x),
-        "mish": lambda x, alpha, beta: m.mish(x),
-        "pow": m.power,
-        "relu": lambda x, alpha, beta: x if x > _ZERO else alpha * x,
-        "relu_0": lambda x, alpha, beta: _ZERO if x <= _ZERO else x,  # alpha * -inf would be NaN
-        "round": lambda x, alpha, beta: np.rint(x),
-        "soft_relu": lambda x, alpha, beta: softplus(x, alpha),
-        "sqrt": lambda x, alpha, beta: m.sqrt(x),
-        "square": lambda x, alpha, beta: x * x,
-        "swish": lambda x, alpha, beta: m.swish(x, alpha),
-        "tanh": lambda x, alpha, beta: m.tanh(x),
-    }
-
-
-def _slopes(m: Any) -> dict[str, Callable[..., Any]]:
-    return {
-        "abs": lambda x, alpha, beta: _ONE if x > _ZERO else (-_ONE if x < _ZERO else x),
-        "clip": lambda x, alpha, beta: (
-            _ONE if (np.float32(alpha) < x) & (x <= np.float32(beta)) else _ZERO
-        ),
-        "clip_v2": _inside,
-        "elu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha * m.exp(x),
-        "exp": lambda x, alpha, beta: m.exp(x),
-        "gelu_erf": lambda x, alpha, beta: m.gelu_erf_slope(x),
-        "gelu_tanh": lambda x, alpha, beta: m.gelu_tanh_slope(x),
-        "hardsigmoid": _hardsigmoid_slope,
-        "hardswish": _hardswish_slope,
-        "linear": lambda x, alpha, beta: alpha,
-        "log": lambda x, alpha, beta: _ONE / x,
-        "logistic": lambda x, alpha, beta: m.logistic_slope(x),
-        "mish": lambda x, alpha, beta: m.mish_slope(x),
-        "pow": lambda x, alpha, beta: (
-            m.power(x, alpha * beta, beta - _ONE) if beta != _ZERO else _ZERO
-        ),
-        "relu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha,
-        "soft_relu": lambda x, alpha, beta: m.logistic(alpha * x),
-        "sqrt": lambda x, alpha, beta: _HALF / m.sqrt(x),
-        "square": lambda x, alpha, beta: _TWO * x,
-        "swish": lambda x, alpha, beta: m.swish_slope(x, alpha),
-        "tanh": lambda x, alpha, beta: m.tanh_slope(x),
-    }
-
-
-def _powers(m: Any) -> dict[float, Callable[..., Any]]:
-    """alpha * x**beta by beta."""
-    root = _root_of(m)
-    return {
-        -1.0: lambda x, alpha, beta: alpha / x,
-        -0.5: lambda x, alpha, beta: alpha / root(x),
-        0.0: lambda x, alpha, beta: alpha,
-        0.5: lambda x, alpha, beta: alpha * root(x),
-        1.0: lambda x, alpha, beta: alpha * x,
-        2.0: lambda x, alpha, beta: m.scaled_square(x, alpha),
-    }
-
-
-def _slopes_of_dst(m: Any) -> dict[str, Callable[..., Any]]:
-    return {
-        "clip_v2": _inside,
-        "elu": lambda y, alpha, beta: _ONE if y > _ZERO else y + alpha,
-        "exp": lambda y, alpha, beta: y,
-        "logistic": lambda y, alpha, beta: y * (_ONE - y),
-        "relu": lambda y, alpha, beta: _ONE if y > _ZERO else alpha,
-        "sqrt": lambda y, alpha, beta: _HALF / y,
-        "tanh": lambda y, alpha, beta: (_ONE - y) * (_ONE + y),
-    }
-
-
-def _binary(m: Any) -> dict[str, Callable[..., Any]]:
-    return {
-        "add": lambda x, y, alpha, beta: x + y,
-        "sub": lambda x, y, alpha, beta: x - y,
-        "mul": lambda x, y, alpha, beta: x * y,
-        "div": lambda x, y, alpha, beta: x / y,
-        "max": lambda x, y, alpha, beta: y if (y > x) | (y != y) else x,
-        "min": lambda x, y, alpha, beta: y if (y < x) | (y != y) else x,
-        "ge": lambda x, y, alpha, beta: _ONE if x >= y else _ZERO,
-        "gt": lambda x, y, alpha, beta: _ONE if x > y else _ZERO,
-        "le": lambda x, y, alpha, beta: _ONE if x <= y else _ZERO,
-        "lt": lambda x, y, alpha, beta: _ONE if x < y else _ZERO,
-        "eq": lambda x, y, alpha, beta: _ONE if x == y else _ZERO,
-        "ne": lambda x, y, alpha, beta: _ONE if x != y else _ZERO,
-    }
-
-
 def _selection_of(load: Any) -> Element:
     def element(i, x, operand, condition, alpha, beta):
         yes, no = load(x, i), load(operand, i)  # both in any case, so that it is vector code
@@ -439,12 +281,12 @@ def _dropping_of(load: Any) -> Element:
     return element
 
 
-ELTWISE = _tasks(_map, "eltwise", _eltwise)
-SLOPES = _tasks(_gradient, "slope", _slopes)
-SLOPES_OF_DST = _tasks(_gradient, "slope_of_dst", _slopes_of_dst)
-BINARY = _tasks(_zip, "binary", _binary)
+ELTWISE = _tasks(_map, "eltwise", formulas.eltwise)
+SLOPES = _tasks(_gradient, "slope", formulas.slopes)
+SLOPES_OF_DST = _tasks(_gradient, "slope_of_dst", formulas.slopes_of_dst)
+BINARY = _tasks(_zip, "binary", formulas.binary)
 
-_POWERS, _WIDE_POWERS = _powers(vecmath), _powers(precise_math)
+_POWERS, _WIDE_POWERS = formulas.powers(vecmath), formulas.powers(precise_math)
 POWERS = {
     beta: _map(f"power_{i}", _POWERS[beta], _WIDE_POWERS[beta]) for i, beta in enumerate(_POWERS)
 }
@@ -454,8 +296,8 @@ POWER_GRADIENTS = {
 }
 """The stages of pow for the usual beta: far quicker than the general one."""
 
-ADD_SCALED = _zip("add_scaled", _scaled_sum)
-ADD_SHIFTED = _zip("add_shifted", _shifted_sum)
+ADD_SCALED = _zip("add_scaled", formulas.scaled_sum)
+ADD_SHIFTED = _zip("add_shifted", formulas.shifted_sum)
 PRELU = _zip("prelu", lambda x, y, alpha, beta: x if x > _ZERO else y * x)
 DESCALE = _zip("descale", lambda x, y, alpha, beta: x * (_ONE / y))
 ROUND_AT_RANDOM = _stages("round_at_random", _rounding_of, zipped=True)

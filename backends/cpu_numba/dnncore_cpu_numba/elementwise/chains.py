@@ -25,12 +25,12 @@ from dnncore_cpu_numba.codegen.task import Task, task
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.algorithms import STAGE
 from dnncore_cpu_numba.elementwise.noise import Noise, Seed, random_numbers
-from dnncore_cpu_numba.elementwise.post_ops import (
+from dnncore_cpu_numba.elementwise.post_ops import Stage
+from dnncore_cpu_numba.elementwise.tiles import (
     CHAIN_CALL,
     ROOM,
     TENSOR,
     TILE_BYTES,
-    Stage,
     apply_stages,
     apply_typed,
     apply_wide_stages,

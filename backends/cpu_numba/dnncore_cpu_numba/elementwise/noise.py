@@ -13,7 +13,7 @@ import numpy as np
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.pointers import load_i32, load_i64, store_i32
 from dnncore_cpu_numba.codegen.task import device, native_function
-from dnncore_cpu_numba.elementwise.post_ops import NOISE_CALL
+from dnncore_cpu_numba.elementwise.tiles import NOISE_CALL
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
