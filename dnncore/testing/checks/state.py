@@ -104,6 +104,8 @@ def _with_one_changed(trial: Trial, inputs: Arrays) -> dict[str, Array]:
         place = np.unravel_index(int(rng.integers(array.size)), array.shape)
         least = 0 if array.dtype.kind == "u" else -4
         array[place] = 4 if array[place] <= 0 else least
+        if name == "dropout_probability":
+            array[place] = 0.25
     return changed
 
 
