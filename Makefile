@@ -135,7 +135,7 @@ REPORT_LEDGER = $(BIN)/python -m dnncore.testing.ledger '$(LEDGER)' --commit='$(
 
 # Writes the page about the last complete `make conformance-full`.
 coverage:
-	$(BIN)/python -m dnncore.testing.report \
+	$(BIN)/python -m dnncore.testing.coverage_page \
 		$(FOUND)/cpu_numba.json $(FOUND)/opencl.json > docs/coverage.md
 
 check: .venv/installed-$(EXTRAS)

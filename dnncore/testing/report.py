@@ -1,7 +1,4 @@
-"""The results of a run of the kit, as a table, as JSON, and as docs/coverage.md.
-
-python -m dnncore.testing.report cpu.json opencl.json > docs/coverage.md
-"""
+"""The results of a run of the kit, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import os
 import platform
 import re
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +25,7 @@ from dnncore.testing.running.worker import Worker
 
 __all__ = [
     "Entry",
+    "cell",
     "command",
     "coverage",
     "describe_backend",
@@ -36,7 +33,6 @@ __all__ = [
     "division_of_time",
     "entry",
     "left_out",
-    "markdown",
     "remarks",
     "repetition",
     "save",
@@ -106,7 +102,7 @@ def coverage(entries: Iterable[Entry]) -> list[dict[str, Any]]:
 def _grid(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     """Return rows of cells: the headings, then a row per problem kind, with a column per target."""
     cells = {
-        (row["operation"], row["type"], row["direction"], row["target"]): _cell(row) for row in rows
+        (row["operation"], row["type"], row["direction"], row["target"]): cell(row) for row in rows
     }
     targets = sorted({key[3] for key in cells})
     kinds = sorted({key[:3] for key in cells})
@@ -114,7 +110,8 @@ def _grid(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     return [["operation", "type", "direction", *targets], *body]
 
 
-def _cell(row: Mapping[str, Any]) -> str:
+def cell(row: Mapping[str, Any]) -> str:
+    """Return the counts of each status in words."""
     counts = [f"{row[s]} {WORDS.get(s, s)}".strip() for s in STATUSES if row[s]]
     return ", ".join(counts if row["passed"] else ["0", *counts])
 
@@ -270,26 +267,3 @@ def save(path: str | Path, entries: Sequence[Entry], size: str) -> None:
         "cases": sorted(entries, key=lambda row: row["id"]),
     }
     Path(path).write_text(json.dumps(content, indent=1) + "\n")
-
-
-INTRODUCTION = """# Coverage
-
-This page lists the numbers of cases of the conformance kit, by operation, data types, direction,
-backend and engine. A number without a word counts passed cases. If all implementations of the
-backend refuse a case, it counts as unsupported. `make coverage` writes this page from the results
-of `make conformance-full`.
-"""
-
-
-def markdown(*paths: str | Path) -> str:
-    """Return the page for one or more saved runs."""
-    runs = [json.loads(Path(path).read_text()) for path in paths]
-    heading, *body = _grid(row for run in runs for row in run["coverage"])
-    lines = [heading, ["---"] * len(heading), *body]
-    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    devices = "\n".join(f"- {line}" for run in runs for line in run["run"] if "engine " in line)
-    return f"{INTRODUCTION}\n{rows}\n\nThe cases ran on these engines:\n\n{devices}\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown(*sys.argv[1:]))

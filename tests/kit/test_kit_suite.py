@@ -11,7 +11,7 @@ import pytest
 
 import dnncore as dnn
 from dnncore.testing import CHECKS
-from dnncore.testing.report import markdown
+from dnncore.testing.coverage_page import REFUSED, markdown, reason
 from dnncore.testing.running.plan import Plan, read_patterns
 from dnncore.testing.running.shard import Shard
 
@@ -41,8 +41,17 @@ def test_cases_pass_and_header_table_and_file_tell_of_them(kit, tmp_path):
     assert all(case["executed"] > 0 for case in found["cases"])
     assert found["seconds"]["running"] > 0
     page = markdown(tmp_path / "found.json")
-    assert re.search(r"^\| operation \| type \| direction \| reference@cpu \|$", page, re.M)
-    assert re.search(r"^\| convolution \| f32 \| forward training \| \d+ \|$", page, re.M)
+    heading = r"^\| operation \| types \| results \| direction \| reference@cpu \|$"
+    assert re.search(heading, page, re.M)
+    row = r"^\| convolution \| f32 \| f32, u8, s8 \| forward training \| \d+ \|$"
+    assert re.search(row, page, re.M)
+    assert re.search(r"^\| softmax \| bf16 \| [^|]* \| backward \| - \|$", page, re.M)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_types_that_only_onednn_has_are_refused(what):
+    """The page of coverage lists the message."""
+    assert reason(REFUSED[what])
 
 
 def test_processes_of_xdist_report_to_one_table_and_one_floor(kit):

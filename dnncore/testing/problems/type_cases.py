@@ -22,11 +22,17 @@ from dnncore.ops.operation import FORWARD
 from dnncore.ops.types import Row
 from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.driver import Driver
-from dnncore.problem.tensors import joined
 from dnncore.testing.problems.random_problems import draw_words
-from dnncore.testing.problems.types_and_attributes import quantization, types_of, with_types
+from dnncore.testing.problems.types_and_attributes import (
+    direction_of,
+    input_names,
+    input_types,
+    quantization,
+    types_of,
+    with_types,
+)
 
-__all__ = ["input_types", "problems"]
+__all__ = ["Group", "groups", "problems"]
 
 BASES = 8
 """Problems in f32 of each operation type and prop kind, which get other types."""
@@ -38,18 +44,6 @@ LEAST_ELEMENTS = 8  # of a result
 LEAST_TERMS = 8  # two per product
 MOST_ROWS = 30  # of an operation type in "smoke", unless all inputs have new types
 MOST_DRAWS = 40  # of attributes
-
-
-def input_names(op: Operation) -> list[str]:
-    """The inputs that tables of types name, except biases."""
-    known = {name for row in op.TYPES for name in row} - {"bias"}
-    return [a.name for a, _ in op.tensors() if a.direction == "in" and a.name in known]
-
-
-def input_types(op: Operation) -> str:
-    """The types of these inputs as text: u8:s8, or one type if all are equal."""
-    types = types_of(op)
-    return joined(types[name] for name in input_names(op))
 
 
 @dataclass(frozen=True)
@@ -100,6 +94,31 @@ def _cover(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
             seen |= new
             found[inputs] = None
     return list(found)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The combinations of an operation, a direction and types of inputs.
+
+    inputs: as `input_types` writes them. results: the types of the result.
+    """
+
+    operation: str
+    inputs: str
+    direction: str
+    results: tuple[str, ...]
+
+
+def groups() -> list[Group]:
+    """All combinations, in the order of the tables."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for combination in _all():
+        op = _problems(combination)[0].op
+        place = (op.KIND.removesuffix(" backward"), input_types(op), direction_of(op))
+        results = found.setdefault(place, [])
+        if combination.result not in results:
+            results.append(combination.result)
+    return [Group(*place, tuple(results)) for place, results in found.items()]
 
 
 # -- combinations ----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ The first of the values of each choice is the simplest: f32, and no attribute.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar, get_args
@@ -12,11 +13,13 @@ from typing import Any, Protocol, TypeVar, get_args
 from dnncore.attributes import ROUNDED, Accumulation
 from dnncore.ops import Operation, Sum
 from dnncore.ops.types import Row
+from dnncore.problem.tensors import joined
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
 from dnncore.tensors.datatypes import data_type
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["Choose", "quantization", "typed", "types_of", "with_types"]
+__all__ = ["Choose", "direction_of", "input_names", "input_types", "quantization", "typed",
+           "types_of", "with_types"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -44,6 +47,27 @@ def types_of(op: Operation) -> dict[str, str]:
     """The types of the tensors that the table of types restricts, by name."""
     known = {name for row in op.type_rows for name in row}
     return {row.name: desc.data_type for row, desc in op.tensors() if row.name in known}
+
+
+def input_names(op: Operation) -> list[str]:
+    """The inputs that tables of types name, except biases."""
+    known = {name for row in op.TYPES for name in row} - {"bias"}
+    return [a.name for a, _ in op.tensors() if a.direction == "in" and a.name in known]
+
+
+def input_types(op: Operation) -> str:
+    """The types of these inputs as text: u8:s8, or one type if all are equal."""
+    types = types_of(op)
+    return joined(types[name] for name in input_names(op))
+
+
+def direction_of(op: Operation) -> str:
+    """The direction in words: forward training, backward data."""
+    name = type(op).__name__
+    if "Backward" not in name:
+        return str(getattr(op, "prop_kind", "forward")).replace("_", " ")
+    words = re.findall("[A-Z]+[a-z]*", name.partition("Backward")[2])
+    return " ".join(["backward", *words]).lower()
 
 
 def with_types(op: Operation, types: Mapping[str, str]) -> Operation:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
 from dnncore.ops import Operation
+from dnncore.testing.problems.types_and_attributes import direction_of, input_types
 from dnncore.testing.running.plan import Job
 
 __all__ = ["in_sample_order", "stratum"]
 
 
 def stratum(op: Operation) -> tuple[str, str, str]:
-    """Return an operation's row in the table of coverage: operation, data types, direction."""
-    types = dict.fromkeys(desc.data_type for _, desc in op.tensors())
-    words = re.findall("[A-Z]+[a-z]*", type(op).__name__.partition("Backward")[2])
-    backward = " ".join(["backward", *words]).lower() if "Backward" in type(op).__name__ else ""
-    direction = backward or getattr(op, "prop_kind", "forward").replace("_", " ")
-    return op.KIND.removesuffix(" backward"), ":".join(types), direction
+    """Return an operation's row in the table of coverage: operation, types of inputs, direction."""
+    return op.KIND.removesuffix(" backward"), input_types(op), direction_of(op)
 
 
 def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
     """Return jobs in an order drawn from `seed`. Each prefix of it is a stratified sample.
 
-    A stratum is an operation, its data types, a direction and an engine. Jobs with claims come
-    first, then one job of each stratum. All these are `required`. Each prefix of the other jobs
-    contains about the same share of every stratum. A job's draw depends only on the seed and its
+    A stratum is an operation, the types of its inputs, a direction and an engine. Jobs with claims
+    come first, then one job of each stratum. All these are `required`. Each prefix of the other
+    jobs contains about the same share of every stratum. A job's draw depends only on the seed and its
     text.
     """
     drawn = sorted(jobs, key=lambda job: _draw(str(job), seed))

@@ -1,0 +1,163 @@
+"""Checks that all engines compute the same bits of random problems with integers.
+
+    python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 --seed=0
+
+Products of u8 and s8, and other operations on integers, with scales, zero points and post-ops.
+Every implementation of each engine is compared with the reference. Results are equal where
+docs/types.md fixes each step. Behind other steps, such as exp, the reference states how many units
+of the result's type are allowed. To compare other instruction sets, set DNNCORE_MAX_CPU_ISA.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import click
+import numpy as np
+
+from dnncore.comparison.compare import Expected
+from dnncore.engines.engine import Engine
+from dnncore.errors import DnnError, describe
+from dnncore.problem import Problem
+from dnncore.selection.plugins import engine as open_engine
+from dnncore.testing.checks.case import Array, Case, Trial
+from dnncore.testing.problems.random_problems import draw
+
+__all__ = ["Findings", "examined", "main", "problems"]
+
+SHARES = {
+    "conv": 8, "matmul": 8, "ip": 5, "reorder": 3, "binary": 2, "pool": 2, "eltwise": 1, "sum": 1,
+}  # fmt: skip
+"""Of each driver's problems among all."""
+
+TYPES = ("s8", "u8", "s32", "f32", "s4", "u4")
+BYTES = 30_000  # of a problem in f32
+SURPLUS = 8  # problems are drawn for each that has integers
+
+
+def problems(count: int, seed: int) -> list[Problem]:
+    """Random problems that read integers of 8 or fewer bits."""
+    found: list[Problem] = []
+    total = sum(SHARES.values())
+    for driver, share in SHARES.items():
+        wanted = -(-count * share // total)
+        drawn = draw(wanted * SURPLUS, driver, seed=seed, types=TYPES, most_bytes=BYTES)
+        found += [problem for problem in drawn if _has_integers(problem)][:wanted]
+    return found[:count]
+
+
+def _has_integers(problem: Problem) -> bool:
+    inputs = [d for a, d in problem.op.tensors() if a.direction == "in" and a.name != "src2"]
+    is_product = any(a.name == "weights" for a, _ in problem.op.tensors())
+    small = [desc.data_type[0] in "su" and desc.data_type != "s32" for desc in inputs]
+    factors = small[: 2 if is_product else len(small)]
+    return all(factors) and problem.op.result.nelems > 0
+
+
+# -- comparison ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Findings:
+    """What a run found.
+
+    executed: executions by engine and implementation. refused: problems that an engine refuses.
+    equal: executions whose results have the bits of the reference. near: those that differ where
+        a difference is allowed. wrong: a line for each other one.
+    """
+
+    executed: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    equal: int = 0
+    near: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{count:6} executions by {name}" for name, count in sorted(self.executed.items())]
+        lines += [f"{count:6} problems refused on {name}" for name, count in self.refused.items()]
+        total = sum(self.executed.values())
+        lines.append(
+            f"{total} executions: {self.equal} with the bits of the reference, {self.near} with"
+            f" allowed differences behind inexact steps, {len(self.wrong)} wrong"
+        )
+        return "\n".join(lines)
+
+
+def examined(problem: Problem, engines: Sequence[Engine], findings: Findings) -> None:
+    """Execute all implementations on a problem, and add what they computed."""
+    for engine in engines:
+        trials = [t for t in Case(problem, engine).trials if not t.pd.is_reference]
+        findings.refused[engine.name] += not trials
+        for trial in trials:
+            findings.executed[f"{trial.pd.impl_name} on {engine.name}"] += 1
+            line = _wrong(trial, findings)
+            if line:
+                named = replace(problem, impl=trial.pd.impl_name)
+                findings.wrong.append(f"dnncore check --engines={engine.name} {named}\n  {line}")
+
+
+def _wrong(trial: Trial, findings: Findings) -> str:
+    """Describe what is wrong; "" if nothing is."""
+    given = trial.case.round("random")
+    try:
+        outputs = trial.execute(given.inputs)
+    except Exception as error:  # of a backend
+        return f"raised {describe(error)}"
+    wrong = dict(_differences(trial.expected(given) or {}, outputs))
+    findings.equal += not wrong
+    findings.near += bool(wrong) and not any(wrong.values())
+    return "; ".join(filter(None, wrong.values()))
+
+
+def _differences(
+    expected: Mapping[str, Expected], outputs: Mapping[str, Array]
+) -> Iterator[tuple[str, str]]:
+    """The outputs that have other bits, and what is wrong, or "" if the difference is allowed."""
+    for name, right in expected.items():
+        values, got = right.values, outputs[name]
+        is_nan = np.isnan(values.astype(np.float64)) & np.isnan(got.astype(np.float64))
+        differs = (values != got) & ~is_nan
+        if not differs.any():
+            continue
+        limit = 0.0 if right.noise is None else right.noise.limit
+        fixed = differs & np.broadcast_to(np.asarray(limit) == 0, values.shape)
+        if fixed.any():
+            place = tuple(np.argwhere(fixed)[0])
+            yield (
+                name,
+                (
+                    f"{name}: {fixed.sum()} of {fixed.size} differ, at {[*map(int, place)]}:"
+                    f" got {got[place]}, expected {values[place]}"
+                ),
+            )
+        else:
+            check = right.check(got)
+            yield name, "" if check.ok else f"{name}: {check}"
+
+
+@click.command()
+@click.option("--engines", default="cpu,opencl", show_default=True, help="Names of engines.")
+@click.option("--count", default=500, show_default=True, help="The number of problems.")
+@click.option("--seed", default=0, show_default=True, help="The seed of the problems.")
+def main(engines: str, count: int, seed: int) -> None:
+    """Compare the results of random problems with integers on several engines, bit by bit."""
+    try:
+        opened = [open_engine(name) for name in engines.split(",")]
+    except DnnError as error:
+        raise click.ClickException(str(error)) from None
+    findings, drawn = Findings(), problems(count, seed)
+    for problem in drawn:
+        before = len(findings.wrong)
+        examined(problem, opened, findings)
+        for line in findings.wrong[before:]:
+            click.echo(line)
+    click.echo(f"{len(drawn)} problems of seed {seed}")
+    click.echo(str(findings))
+    sys.exit(bool(findings.wrong))
+
+
+if __name__ == "__main__":
+    main()
