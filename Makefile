@@ -89,7 +89,7 @@ $(AT_END) exit $$failed
 endef
 
 conformance: EXTENT = $(SAMPLE)
-conformance: AT_END = $(THIRD_PARTY) || failed=1; $(SCENARIOS) || failed=1; $(SOAK) || failed=1;
+conformance: AT_END = $(EQUAL_BITS) || failed=1; $(THIRD_PARTY) || failed=1; $(SCENARIOS) || failed=1; $(SOAK) || failed=1;
 conformance: .venv/installed-all,dev,peers .venv/oclgrind
 	@echo 'make conformance SEED=$(SEED) runs the same sample again'
 	$(RUN_KIT)
@@ -117,6 +117,9 @@ SECONDS ?= 300
 FAULTS ?= caches,plugins,forks,interrupts
 SOAK = $(BIN)/python -m dnncore.testing.soak --seconds=$(SECONDS) --seed=$(SEED) \
 	--jobs=$$((200 + $(SECONDS) / 60)) --faults=$(FAULTS)
+
+# The bits of problems with integers on all engines.
+EQUAL_BITS = $(BIN)/python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 --seed=$(SEED)
 
 # Random sequences of calls on shared memories, on two engines.
 SCENARIOS = $(BIN)/python -m dnncore.testing.scenarios --seconds=60 --seed=$(SEED)

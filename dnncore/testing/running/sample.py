@@ -24,8 +24,8 @@ def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
 
     A stratum is an operation, the types of its inputs, a direction and an engine. Jobs with claims
     come first, then one job of each stratum. All these are `required`. Each prefix of the other
-    jobs contains about the same share of every stratum. A job's draw depends only on the seed and its
-    text.
+    jobs contains about the same share of every stratum. A job's draw depends only on the seed and
+    its text.
     """
     drawn = sorted(jobs, key=lambda job: _draw(str(job), seed))
     strata = [(job.target, *stratum(job.problem.op)) for job in drawn]
