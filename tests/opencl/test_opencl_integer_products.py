@@ -141,15 +141,3 @@ def test_padding_of_convolutions_adds_nothing(target, impl):
             expected[:, oc] += patch * int(weights[group, oc % 4, ic, y, x])
         expected = (expected & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         np.testing.assert_array_equal(got, stored(expected.astype(F32), "s32"))
-
-
-@pytest.mark.parametrize("target", DEVICES, ids=str)
-def test_values_that_vary_along_the_sums_are_refused(target):
-    square = dnn.MemoryDesc((8, 8), "s8", "ab")
-    op = dnn.MatMul(src=square, weights=square, dst=dnn.MemoryDesc((8, 8), "s32", "ab"))
-    for attr, reason in (
-        (dnn.Attributes(scales={"weights": dnn.Scales(mask=3)}), "equal along the sums"),
-        (dnn.Attributes(zero_points={"src": dnn.ZeroPoints(mask=2)}), "one zero point"),
-    ):
-        with pytest.raises(dnn.NoImplementation, match=reason):
-            dnn.PrimitiveDesc(op, target.engine, attr, impl="opencl:*")

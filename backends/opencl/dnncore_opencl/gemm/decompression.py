@@ -70,9 +70,9 @@ class Decompression:
         if self.ranges > 1:
             reason = f"scales must be equal along the sums; got {self.ranges} ranges"
             return Refused("attribute", reason)
-        for name in self.conversions:
-            reason = f"{name} must have a type that is multiplied, and one zero point; needs a copy"
-            return Refused("attribute", reason)
+        for name, one in self.conversions.items():
+            reason = f"{name} must be of a type that is multiplied, with one zero point at most"
+            return Refused("attribute" if one.attr.zero_points else "type", reason)
         return None
 
     def converted(self, gemm: Gemm) -> Gemm:
