@@ -44,6 +44,7 @@ MANY, SEVERAL = 4, 5
 CACHED_BYTES, MEMORY_RATE = 1 << 26, 5e10
 # No core and no device computes or moves more per second. Winograd's algorithm may seem to.
 CORE_LIMITS = {"flops": 0.4e12, "bytes": 1.2e12}
+FASTER = {"bf16": 8, "f16": 8, "s8": 16, "u8": 16}  # products of these types, with matrix units
 DEVICE_LIMITS = {"flops": 4e15, "bytes": 1e14}
 WINOGRAD = (6 * 3 / 8) ** 2  # of tiles with 6 x 6 results
 
@@ -163,6 +164,8 @@ def impossible(problem: Problem, times: Times, cores: int, *, queued: bool = Fal
     limits = {n: cores * most for n, most in CORE_LIMITS.items()} if cores else DEVICE_LIMITS
     algorithm = getattr(op, "algorithm", "")
     factor = WINOGRAD if algorithm in ("winograd", "auto") else 1.0
+    if cores and is_arithmetic(problem):
+        factor *= min(FASTER.get(desc.data_type, 1) for desc in _factors(op))
     for name, count, most in (
         ("operations", op.flops * _share_inside(op), factor * limits["flops"]),
         ("bytes", op.bytes, limits["bytes"]),
@@ -170,6 +173,12 @@ def impossible(problem: Problem, times: Times, cores: int, *, queued: bool = Fal
         if count > most * many:
             return f"needs {many:.1e} s for {count:.1e} {name}, more than {most:.1e} per second"
     return ""
+
+
+def _factors(op: Any) -> list[Any]:
+    """The descriptors of the two tensors that a product reads."""
+    own = {row.name: desc for row, desc in op.tensors() if row.direction == "in"}
+    return [desc for name, desc in own.items() if name != "bias"]
 
 
 def _share_inside(op: Any) -> float:
