@@ -1,5 +1,7 @@
 """The benchmark of types: its groups of problems, and its page."""
 
+import json
+
 import pytest
 
 pytest.importorskip("benchmarks.low_precision", exc_type=ImportError)
@@ -25,6 +27,11 @@ def test_the_same_problem_in_f32():
         "--matmul --dt=u8:s8:u8 --attr-scales=src:0+wei:2 --attr-post-ops=relu 3x4:4x5"
     )
     assert str(low_precision.in_f32(problem)) == "--matmul --attr-post-ops=relu 3x4:4x5"
+
+
+def test_the_page_is_that_of_its_ledger():
+    record = json.loads(low_precision.LEDGER.read_text())
+    assert low_precision.PAGE.read_text() == low_precision.page(record)
 
 
 def test_the_page_has_means_goals_and_what_is_left_out():

@@ -262,6 +262,14 @@ def test_impossible_speeds_are_found(text, cores):
     assert not impossible(problem(text), slow, cores)
 
 
+def test_products_of_small_types_may_be_faster():
+    text = "--matmul --dt={} 4096x4096:4096x4096"
+    times = Times(1, [0.05] * 3, [0.05] * 3)  # 2.7 TF/s on two cores
+    assert "more than" in impossible(problem(text.format("f32")), times, 2)
+    assert not impossible(problem(text.format("bf16")), times, 2)
+    assert not impossible(problem(text.format("u8:s8:s32")), times, 2)
+
+
 def test_taps_in_the_padding_need_no_operations():
     """The outer two of three taps with dilation 36 mostly lie outside of a 65 x 65 image."""
     dilated = "--conv --dir=FWD_I mb4_ic2048oc256_ih65oh65kh3sh1dh35ph36_iw65ow65kw3sw1dw35pw36"
