@@ -86,7 +86,8 @@ def assert_equal(op, attr, seed):
 
 def drawn_values(rng, kind, types, dims):
     """Scales or zero points with any mask and groups."""
-    mask, groups = int(rng.integers(0, 1 << len(dims))), ()
+    mask = int(rng.integers(0, 1 << len(dims)))
+    groups: tuple[int, ...] = ()
     if len(dims) > 1 and rng.random() < 0.5:
         groups = tuple(
             int(rng.choice([n for n in range(1, size + 1) if size % n == 0]))
