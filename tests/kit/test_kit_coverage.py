@@ -367,9 +367,15 @@ HAVING = {
     "dropout": lambda op: op.HAS_DROPOUT,
     "stochastic_rounding": lambda _: True,
 }
+IN_POST_OPS = {"operand_types", "sum_zero_point"}
 
 
-@pytest.mark.parametrize("word", WORDS)
+def test_post_ops_that_depend_on_types():
+    for size in ("full", "smoke"):
+        assert {w for p in listed(size) for w in p.attr.words} >= IN_POST_OPS
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if word not in IN_POST_OPS])
 def test_attributes_that_depend_on_types(word):
     """Each operation that has them has them in the list "types", some in "smoke"."""
     wanted = {kind for kind in KINDS if HAVING[word](of(kind)[0].op)}
