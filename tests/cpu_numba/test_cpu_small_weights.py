@@ -81,6 +81,18 @@ def test_integers_with_values_along_k(text):
     check_text(text, "cpu_numba:gemm")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--conv --dt=u8:s8:s8 --attr-zero-points=dst:2:s4 g5mb2ic5oc5ih7oh7kh3ph1",
+        "--matmul --dt=s8 --attr-dropout=0.5 --attr-zero-points=dst:0:s4+src:0:u4 5x17:17x9",
+        "--ip --dt=u8:s8:s8 --attr-zero-points=dst:0:s4+wei:0:u4 mb3ic17oc7",
+    ],
+)
+def test_zero_points_of_4_bits(text):
+    check_text(text, "cpu_numba:*")
+
+
 @pytest.mark.parametrize("impl", [ALL, "cpu_numba:gemm"])
 def test_each_of_them_says_what_it_leaves_to_the_other(impl):
     src, weights, dst = (dnn.MemoryDesc((8, 8), own) for own in ("u8", "s8", "f32"))

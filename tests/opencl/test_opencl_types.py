@@ -62,6 +62,12 @@ PROBLEMS = {
         "--conv --dt=s8:s8:s32 --attr-zero-points=src:per_dim_1+wei:common:3"
         " g2mb2ic6oc8ih6oh6kh3ph1"
     ),
+    "4-bit zero points of channels": (
+        "--conv --dt=u8:s8:s8 --attr-zero-points=dst:2:s4 g5mb2ic5oc5ih7oh7kh3ph1"
+    ),
+    "a 4-bit zero point beside other bits": (
+        "--matmul --dt=s8:u4:u8 --attr-zero-points=dst:0:u4 2x7x17:2x17x8"
+    ),
     "parts of a sum of halves": "--matmul --dt=f16 1x2000:2000x3",
 }
 AT_RANDOM = "--attr-rounding-mode=dst:stochastic"

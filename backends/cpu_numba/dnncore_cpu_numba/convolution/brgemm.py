@@ -25,7 +25,6 @@ from dnncore_cpu_numba.elementwise.epilogue import Epilogue
 from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.corrections import Term
 from dnncore_cpu_numba.gemm.cover import Windows
-from dnncore_cpu_numba.gemm.factors import unpack
 from dnncore_cpu_numba.gemm.plan import INTEGERS, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, Terms, refuse_varying
@@ -192,7 +191,6 @@ class BrgemmData(Brgemm):
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append a tile loop for each phase of the output."""
         g, arithmetic = Geometry.of(op), self.arithmetic(op)
-        unpack(plan, attr)
         tensor, depth = as_5d(plan.tensors[g.gathered]), g.depth
         if arithmetic.group > 1:
             inside = self.isa.has_tiles and not g.backward

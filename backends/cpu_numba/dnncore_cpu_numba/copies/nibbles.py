@@ -16,6 +16,7 @@ from dnncore_cpu_numba.codegen.task import Task, task
 from dnncore_cpu_numba.runtime.program import Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
+UNPACKED = {"s4": "s8", "u4": "u8"}  # the types of bytes that have the same values
 _GRAIN = 4096  # bytes of a thread's part at least
 NIBBLES = Record(
     "nibbles", ("packed bytes", "address"), ("signed", "flag", "of the elements")

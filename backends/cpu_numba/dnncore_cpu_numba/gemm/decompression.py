@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.codegen.type_conversion import PACKED
 from dnncore_cpu_numba.copies.gather import Places, places
 from dnncore_cpu_numba.gemm.decompression_kernel import SIDES, DecompressionKernel
 from dnncore_cpu_numba.gemm.decompression_task import decompress
@@ -44,11 +43,9 @@ def decompressed(
 ) -> Tensor:  # fmt: skip
     """(tensor - zero points) * scales as another type, in the scratchpad.
 
-    Zero points of 4 bits are unpacked first. The room has the order of the tensor's dims.
-    repeats: how often each element is repeated along each dim, by default once.
+    The room has the order of the tensor's dims. repeats: how often each element is repeated along
+    each dim, by default once.
     """
-    if zero is not None and zero.tensor.desc.data_type in PACKED:
-        zero = Values(decompressed(plan, zero.tensor, "s32"), zero.groups)
     desc = tensor.desc
     order = desc.order_tag if desc.is_plain else None
     source = Values(tensor, repeats or (1,) * desc.ndims)

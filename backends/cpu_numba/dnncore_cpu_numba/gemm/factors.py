@@ -54,14 +54,6 @@ def prepare(
     return [name for name in FACTORS if name in left]
 
 
-def unpack(plan: ProgramPlan, attr: Attributes) -> None:
-    """Replace zero points of 4 bits by s32."""
-    for name, own in attr.zero_points.items():
-        if own.data_type in PACKED:
-            key = f"{name}_zero_points"
-            plan.tensors[key] = decompressed(plan, plan.tensors[key], "s32")
-
-
 def values_of(plan: ProgramPlan, attr: Attributes, kind: str, name: str) -> Values | None:
     """The scales or zero points of a tensor."""
     tensor = plan.tensors.get(f"{name}_{kind}")
@@ -78,16 +70,13 @@ def _groups(attr: Attributes, kind: str, name: str, tensor: Tensor) -> list[int]
 
 
 def _spread(plan: ProgramPlan, op: Operation, attr: Attributes, kind: str, name: str) -> None:
-    """Replace values of groups by one for each row or column, and those of 4 bits by s32.
-
-    Along K, they remain what they are.
-    """
+    """Replace values of groups by one for each row or column; along K, they remain."""
     tensor = plan.tensors[f"{name}_{kind}"]
     groups = _groups(attr, kind, name, tensor)
     if op.KIND == "matmul":
         groups[-1 if name == "src" else -2] = 1
     else:
         groups[1:] = [1] * (len(groups) - 1)
-    if max(groups, default=1) > 1 or tensor.desc.data_type in PACKED:
+    if max(groups, default=1) > 1:
         target = "f32" if kind == "scales" else "s32"
         plan.tensors[f"{name}_{kind}"] = decompressed(plan, tensor, target, repeats=groups)

@@ -16,7 +16,7 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.type_conversion import PACKED
 from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.post_ops import Stage, binary, stages_of
-from dnncore_cpu_numba.gemm.decompression import Values, decompressed
+from dnncore_cpu_numba.gemm.decompression import Values
 from dnncore_cpu_numba.gemm.few_rows_kernel import PER_WORD, ColumnsKernel
 from dnncore_cpu_numba.gemm.few_rows_task import groups_of_columns
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
@@ -103,11 +103,8 @@ class FewRows:
         assert block is not None
         *_, rows, _ = self.c.desc.dims
         x = self._read_rows(plan, rows, self.b.desc.dims[-2], block.lanes)
-        zero = self.zero
-        if zero is not None and zero.tensor.desc.data_type in PACKED:
-            zero = Values(decompressed(plan, zero.tensor, "s32"), zero.groups)
         y = plan.scratch(MemoryDesc(self.c.desc.dims))
-        plan.add_steps(lambda: self._steps(x, y, zero, block))
+        plan.add_steps(lambda: self._steps(x, y, self.zero, block))
         stages, first = [], 2
         for algorithm, count in self.terms.before:
             name = "mul" if algorithm == "scale" else algorithm

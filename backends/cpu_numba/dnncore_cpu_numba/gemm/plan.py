@@ -28,6 +28,7 @@ from dnncore.backend import (
 from dnncore_cpu_numba.codegen.isa import DOT_ISAS, Isa
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
+from dnncore_cpu_numba.copies.nibbles import UNPACKED, Nibbles
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.epilogue import has_calls
@@ -53,7 +54,8 @@ class ProgramPlan:
 
     tensors: the arguments of the operation and the post-ops' operands, by name. In place of the
     operation's arguments of other types than f32, there are rooms of f32 with the same layout.
-    kept: the names of arguments that have their own types.
+    Attributes' arguments of 4-bit elements become bytes in rooms. kept: the names of arguments
+    that have their own types.
     """
 
     def __init__(
@@ -80,6 +82,17 @@ class ProgramPlan:
                 if not is_output or (attr.reads_dst and name == op.result_name):
                     self._convert(tensor, room)
                 self.tensors[name] = room
+        for argument, desc in attr.arguments(op):
+            if desc.is_packed:
+                self.tensors[argument.name] = self._unpacked(self.tensors[argument.name])
+
+    def _unpacked(self, tensor: Tensor) -> Tensor:
+        """A copy of 4-bit elements, with a byte for each."""
+        nibbles = Nibbles(tensor, self._top)
+        self.scratch(MemoryDesc((nibbles.nbytes,), "u8"))
+        self._append(nibbles.read, 3 * tensor.desc.nbytes)
+        copy = nibbles.bytes
+        return copy.seen_as(copy.desc.with_data_type(UNPACKED[tensor.desc.data_type]))
 
     def _convert(self, source: Tensor, target: Tensor) -> None:
         """Append a copy to another type in the same layout, padding included."""

@@ -170,6 +170,7 @@ def scalar_functions(data_types: Iterable[str], halves: str = "halves") -> str:
     names = {"HALVES": halves} if types & set(HALVES) else {}
     names |= {"INTEGERS": "integers"} if types & set(INTEGERS) else {}
     names |= {"SMALL": "small"} if types & {*F8, *PACKED} else {}
+    names |= {"NIBBLES": "nibbles"} if types & {*PACKED} else {}
     texts = ((guard, with_lanes(template(name), 1)) for guard, name in names.items())
     return "".join(f"#ifndef {guard}\n#define {guard}\n{text}\n#endif\n" for guard, text in texts)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from dnncore.backend import Attributes, PostOp
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import TO_FLOAT, TYPES, scalar_functions, with_lanes
+from dnncore_opencl.codegen.vectors import PACKED, TO_FLOAT, TYPES, scalar_functions, with_lanes
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.random import MASK, dropped, rounded
 from dnncore_opencl.runtime.launch import template
@@ -103,7 +103,7 @@ def epilogue(
     values, random = [], scaling.random
     for place, (kind, operand) in enumerate(zip(kinds, operands, strict=random is None)):
         parameters.buffer(f"post{place}", f"const {TYPES[kind]}", Arg(operand.index))
-        values.append(TO_FLOAT.get(kind, "{}").format(_value(place, operand, parameters)))
+        values.append(TO_FLOAT.get(kind, "{}").format(_value(place, kind, operand, parameters)))
     first, last = len(scaling.factors), len(scaling.factors) + len(own)
     steps = [f"x = x * ({' * '.join(values[:first])});"] if first else []
     texts = [step.text for step in chain(post_ops, values[first:last], "old", parameters.real)]
@@ -133,9 +133,10 @@ def epilogue(
     return Epilogue(functions + code, parameters.schema, parameters.arguments)
 
 
-def _value(place: int, operand: Operand, parameters: Parameters) -> str:
+def _value(place: int, kind: str, operand: Operand, parameters: Parameters) -> str:
     """Return the expression of an operand's element."""
-    return f"post{place}[{_offset(operand, parameters)}]"
+    offset = _offset(operand, parameters)
+    return f"load_{kind}(post{place}, {offset})" if kind in PACKED else f"post{place}[{offset}]"
 
 
 def _offset(operand: Operand, parameters: Parameters) -> str:
