@@ -1,6 +1,6 @@
 """Checks that all engines compute the same bits of random problems with integers.
 
-    python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 --seed=0
+    python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 --seed=0 --seconds=90
 
 Products of u8 and s8, and other operations on integers, with scales, zero points and post-ops.
 Every implementation of each engine is compared with the reference. Results are equal where
@@ -11,9 +11,11 @@ of the result's type are allowed. To compare other instruction sets, set DNNCORE
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 
 import click
 import numpy as np
@@ -35,17 +37,18 @@ SHARES = {
 
 TYPES = ("s8", "u8", "s32", "f32", "s4", "u4")
 BYTES = 30_000  # of a problem in f32
-SURPLUS = 8  # problems are drawn for each that has integers
+SURPLUS = 10  # problems are drawn for each that has integers
 
 
 def problems(count: int, seed: int) -> list[Problem]:
-    """Random problems that read integers of 8 or fewer bits."""
+    """Random problems that read integers of 8 or fewer bits, in an order drawn from the seed."""
     found: list[Problem] = []
     total = sum(SHARES.values())
     for driver, share in SHARES.items():
         wanted = -(-count * share // total)
         drawn = draw(wanted * SURPLUS, driver, seed=seed, types=TYPES, most_bytes=BYTES)
         found += [problem for problem in drawn if _has_integers(problem)][:wanted]
+    Random(seed).shuffle(found)  # noqa: S311 - reproducible
     return found[:count]
 
 
@@ -142,19 +145,24 @@ def _differences(
 @click.option("--engines", default="cpu,opencl", show_default=True, help="Names of engines.")
 @click.option("--count", default=500, show_default=True, help="The number of problems.")
 @click.option("--seed", default=0, show_default=True, help="The seed of the problems.")
-def main(engines: str, count: int, seed: int) -> None:
+@click.option("--seconds", type=float, help="Begin no further problem after this time.")
+def main(engines: str, count: int, seed: int, seconds: float | None) -> None:
     """Compare the results of random problems with integers on several engines, bit by bit."""
     try:
         opened = [open_engine(name) for name in engines.split(",")]
     except DnnError as error:
         raise click.ClickException(str(error)) from None
-    findings, drawn = Findings(), problems(count, seed)
+    findings, drawn, done = Findings(), problems(count, seed), 0
+    end = float("inf") if seconds is None else time.monotonic() + seconds
     for problem in drawn:
+        if done and time.monotonic() > end:
+            break
+        done += 1
         before = len(findings.wrong)
         examined(problem, opened, findings)
         for line in findings.wrong[before:]:
             click.echo(line)
-    click.echo(f"{len(drawn)} problems of seed {seed}")
+    click.echo(f"{done} of {len(drawn)} problems of seed {seed}")
     click.echo(str(findings))
     sys.exit(bool(findings.wrong))
 

@@ -38,8 +38,8 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
                       " budget (default 0)"}),
     ("budget", {"metavar": "SECONDS", "type": float,
                 "help": "run a sample: leave out cases that have not begun after this time; the"
-                        " seed determines their order; one case of each operation, data type,"
-                        " direction and engine is first and always runs"}),
+                        " seed determines their order; one case of each operation, kind of"
+                        " types, direction and engine is first and always runs"}),
     ("ledger", {"metavar": "FOLDER",
                 "help": "record each case in FOLDER/COMMIT; leave out cases that are recorded"
                         " there and have not failed"}),

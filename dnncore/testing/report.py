@@ -20,7 +20,7 @@ from dnncore.testing.checks.table import CHECKS
 from dnncore.testing.claims import CLAIM
 from dnncore.testing.running.device_choice import devices_of
 from dnncore.testing.running.plan import Job
-from dnncore.testing.running.sample import stratum
+from dnncore.testing.running.sample import row_of
 from dnncore.testing.running.worker import Worker
 
 __all__ = [
@@ -54,7 +54,7 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
 
     seconds: the duration of the job, with the start of the process if this job started it.
     """
-    operation, data_type, direction = stratum(job.problem.op)
+    operation, data_type, direction = row_of(job.problem.op)
     given = result or CaseResult(job.text, job.engine, "unsupported", (), (), (), 0, {})
     is_known = bool(job.xfail) or job.may_fail
     is_lost = any(failure.check == CLAIM for failure in given.failures)

@@ -13,7 +13,7 @@ import pytest
 
 from dnncore.testing import conformance
 from dnncore.testing.running.plan import Plan
-from dnncore.testing.running.sample import in_sample_order, stratum
+from dnncore.testing.running.sample import in_sample_order, row_of
 
 BACKENDS = Path(__file__).parents[2] / "backends"
 
@@ -29,7 +29,7 @@ def sample(
     supported = [job for job in jobs if not job.unsupported]
     drawn: dict[tuple[str, ...], str] = {}
     for job in in_sample_order(supported, seed):
-        drawn.setdefault(stratum(job.problem.op)[:words], re.escape(job.text))
+        drawn.setdefault(row_of(job.problem.op)[:words], re.escape(job.text))
     match = f" ({'|'.join(drawn.values())})$"
     claims = BACKENDS / backend / "claims.txt"
     return conformance(

@@ -43,6 +43,12 @@ def test_another_bit_is_found(monkeypatch):
     assert "differ" in findings.wrong[0]
 
 
+def test_a_run_ends_when_its_time_is_over():
+    result = CliRunner().invoke(main, ["--engines=cpu", "--count=8", "--seed=3", "--seconds=0"])
+    assert result.exit_code == 0, result.output
+    assert "1 of 8 problems of seed 3" in result.output
+
+
 def test_an_unknown_engine_is_an_error():
     result = CliRunner().invoke(main, ["--engines=none"])
     assert result.exit_code == 1

@@ -2,14 +2,16 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from test_kit_suite import REFERENCE, SUITE
 
-import dnncore as dnn
+from dnncore.problem import read
 from dnncore.testing.running.plan import Plan
-from dnncore.testing.running.sample import in_sample_order, stratum
+from dnncore.testing.running.sample import in_sample_order, row_of, stratum
 
+CLAIMS = Path(__file__).parents[2] / "backends/reference/claims.txt"
 JOBS = Plan("reference", "smoke").jobs()
 
 
@@ -74,7 +76,28 @@ def test_a_budget_is_a_number_of_seconds(kit, budget):
     assert f"--dnncore-budget: expected seconds of at least 0; got {float(budget)}" in output
 
 
-def test_a_stratum_is_a_row_of_the_table():
-    desc = dnn.MemoryDesc((2, 3))
-    op = dnn.EltwiseForward("forward_training", src=desc, dst=desc, algorithm="relu")
-    assert stratum(op) == ("eltwise", "f32", "forward training")
+@pytest.mark.parametrize(
+    ("text", "types", "kind"),
+    [
+        ("--eltwise --alg=relu --dt=f32 2x3", "f32", "f32"),
+        ("--eltwise --alg=relu --dt=bf16 2x3", "bf16", "half"),
+        ("--matmul --dt=u8:s8:f32 2x3:3x4", "u8:s8", "integer"),
+        ("--matmul --dt=f32:u4:f32 2x3:3x4", "f32:u4", "packed"),
+        ("--matmul --dt=f64 2x3:3x4", "f64", "f64"),
+    ],
+)
+def test_a_row_of_the_table_has_types_and_a_stratum_their_kind(text, types, kind):
+    (problem,) = read(text)
+    operation, own, direction = row_of(problem.op)
+    assert own == types
+    assert stratum(problem.op) == (operation, kind, direction)
+
+
+def test_claims_come_first_and_their_strata_need_no_other_case():
+    plan = Plan("reference", "smoke", match="--sum|--softmax", claims=CLAIMS)
+    order = in_sample_order(plan.jobs(), seed=7)
+    required = [job for job in order if job.required]
+    assert order[: len(required)] == required
+    assert required[0].claim
+    others = strata(job for job in required if not job.claim)
+    assert others == Counter(strata(order).keys() - strata(job for job in required if job.claim))

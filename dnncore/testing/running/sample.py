@@ -8,26 +8,42 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dnncore.ops import Operation
+from dnncore.tensors.datatypes import data_type
 from dnncore.testing.problems.types_and_attributes import direction_of, input_types
 from dnncore.testing.running.plan import Job
 
-__all__ = ["in_sample_order", "stratum"]
+__all__ = ["in_sample_order", "row_of", "stratum"]
+
+KINDS = {"f64": "f64", "f32": "f32", "f16": "half", "bf16": "half",
+         "s32": "integer", "s8": "integer", "u8": "integer"}  # fmt: skip
+"""Of types; the others, of 4 bits and of 8 bits with floating point, are `packed`."""
+
+
+def row_of(op: Operation) -> tuple[str, str, str]:
+    """Return an operation's row in the table of coverage: operation, types of inputs, direction."""
+    return op.KIND.removesuffix(" backward"), input_types(op), direction_of(op)
 
 
 def stratum(op: Operation) -> tuple[str, str, str]:
-    """Return an operation's row in the table of coverage: operation, types of inputs, direction."""
-    return op.KIND.removesuffix(" backward"), input_types(op), direction_of(op)
+    """Return the stratum of an operation: operation, kind of types, direction.
+
+    The input with the shortest type decides the kind. All combinations of types are too many: each
+    stratum has a case in every sample, however short.
+    """
+    operation, types, direction = row_of(op)
+    shortest = min(types.split(":"), key=lambda name: data_type(name).bits)
+    return operation, KINDS.get(shortest, "packed"), direction
 
 
 def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
     """Return jobs in an order drawn from `seed`. Each prefix of it is a stratified sample.
 
-    A stratum is an operation, the types of its inputs, a direction and an engine. Jobs with claims
-    come first, then one job of each stratum. All these are `required`. Each prefix of the other
-    jobs contains about the same share of every stratum. A job's draw depends only on the seed and
-    its text.
+    A stratum is an operation, the kind of its types, a direction and an engine. Jobs with claims
+    come first, then one job of each stratum that has no claims. All these are `required`. Each
+    prefix of the other jobs contains about the same share of every stratum. A job's draw depends
+    only on the seed and its text.
     """
-    drawn = sorted(jobs, key=lambda job: _draw(str(job), seed))
+    drawn = sorted(jobs, key=lambda job: (not job.claim, _draw(str(job), seed)))
     strata = [(job.target, *stratum(job.problem.op)) for job in drawn]
     sizes = Counter(strata)
     ranks: Counter[tuple[str, ...]] = Counter()
