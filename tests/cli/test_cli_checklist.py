@@ -46,8 +46,7 @@ def test_types_are_listed_by_rule_and_by_backend(found):
     assert "ConvolutionBackwardData" in rule.reason
     assert "Reorder" not in rule.reason
     assert of("data type f16", found) == []
-    (ours,) = (gap for gap in of("data type f64", found) if gap.place == "cpu_numba on cpu")
-    assert "MatMul" in ours.reason
+    assert not any(gap.place == "cpu_numba on cpu" for gap in of("data type f64", found))
 
 
 def test_a_missing_driver_is_listed(monkeypatch):

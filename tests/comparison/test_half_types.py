@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from dnncore_cpu_numba.elementwise.implementation import ElementWise
 from toy import Relu, ToyEngine, registered
 
 import dnncore as dnn
@@ -105,7 +106,8 @@ class Remote(ToyEngine):
     is_host = False
 
 
-def test_the_host_serves_by_the_reference_where_its_others_do_not_know_the_type():
+def test_the_host_serves_by_the_reference_where_its_others_do_not_know_the_type(monkeypatch):
+    monkeypatch.setattr(ElementWise, "data_types", ("f32",))
     engines = {"halfless": f"{__name__}:Remote"}
     with registered(Relu("toybackend:f32"), kind="halfless", engines=engines):
         engine = dnn.engine("halfless")

@@ -202,8 +202,8 @@ TYPES = {
         lambda: reorder(desc(2, 3, type="s64")),
     "binary: src2 must be of type s8; got f32":
         lambda: dnn.Binary("select", src0=BIAS, src1=BIAS, src2=BIAS, dst=BIAS),
-    "eltwise: post_op_0_weights must be of type f32; got s8":
-        lambda: with_post_op(dnn.PostOp.prelu(desc(1, 1, 1, 1, type="s8"))),
+    "eltwise: post_op_0_weights must be of type f32, f16, bf16, s32, s8, u8; got f64":
+        lambda: with_post_op(dnn.PostOp.prelu(desc(1, 1, 1, 1, type="f64"))),
     "data type: no such type; got 'f31'; use one of f64, f32": lambda: desc(1, type="f31"),
     "memory: the array must be of type f32 (float32); got float64; convert it with astype":
         lambda: dnn.Memory.from_numpy(np.ones(4), BIAS),

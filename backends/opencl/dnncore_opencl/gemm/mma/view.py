@@ -94,7 +94,7 @@ def view(gemm: Gemm, per_chunk: int) -> MmaView:
     k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, b_along_k=b_along_k)
     if gemm.a.data_type in BYTES and not (a_along_k and b_along_k):
-        raise Unfit("both operands of bytes must be dense along k")
+        raise Unfit("operands of s8 and u8 must be dense along k, and the format has other strides")
     made = MmaView(
         gemm,
         swapped,
