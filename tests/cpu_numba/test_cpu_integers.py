@@ -135,6 +135,19 @@ def test_depthwise_convolutions(seed):
     check(op, attr, rng)
 
 
+def test_small_types_of_attributes_of_several_channels_per_group():
+    """Depthwise convolution reads the channels in another order then."""
+    src, weights = dnn.MemoryDesc((2, 9, 7), "s8"), dnn.MemoryDesc((9, 2, 1, 3), "s8")
+    dst = dnn.MemoryDesc((2, 18, 5), "s32")
+    op = dnn.ConvolutionForward("forward_inference", src=src, weights=weights, dst=dst)
+    attr = dnn.Attributes(
+        scales={"weights": dnn.Scales(3, (), "bf16"), "dst": dnn.Scales(0, (), "f16")},
+        zero_points={"dst": dnn.ZeroPoints(2, (), "u8")},
+    )
+    check(op, attr, np.random.default_rng(0))
+    assert dnn.PrimitiveDesc(op, CPU, attr, impl="cpu_numba:depthwise:*")
+
+
 @pytest.mark.parametrize("seed", range(CASES))
 def test_matrices(seed):
     rng = np.random.default_rng(100 + seed)

@@ -111,10 +111,14 @@ class Brgemm(PlannedConvolution):
     ) -> tuple[Epilogue, list[Matrix]]:  # fmt: skip
         """The stages at the end of tiles, and their operands.
 
-        Operands whose layout does not serve are read as channels last. fused: as in `epilogue.Sum`.
+        Operands whose layout does not serve are read as channels last, those in another order of
+        channels as f32. fused: as in `epilogue.Sum`.
         """
         terms = Terms.of(plan, op, attr, partial(_as_dst, op))
-        tensors = [as_5d(operand) for operand in terms.tensors]
+        tensors = [
+            as_5d(plan.as_f32(own) if order and own.desc.dims[1] > 1 else own)
+            for own in terms.tensors
+        ]
         images = [self._read_operand(plan, tensor, per_group, order) for tensor in tensors]
         matrices = [image.matrix(self.isa.lanes, per_group) for image in images]
         splats = [image.dims[1] == 1 for image in images]

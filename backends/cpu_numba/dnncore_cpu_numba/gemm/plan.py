@@ -107,9 +107,9 @@ class ProgramPlan:
 
     def operands(self, attr: Attributes) -> list[Tensor]:
         """The post-ops' operands, in order, all of them f32."""
-        return [self._as_f32(self.tensors[name]) for name, _ in attr.operands()]
+        return [self.as_f32(self.tensors[name]) for name, _ in attr.operands()]
 
-    def _as_f32(self, tensor: Tensor) -> Tensor:
+    def as_f32(self, tensor: Tensor) -> Tensor:
         """A tensor, or its values as float32 in the scratchpad."""
         if tensor.desc.data_type == "f32":
             return tensor
