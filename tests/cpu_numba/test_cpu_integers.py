@@ -148,6 +148,25 @@ def test_small_types_of_attributes_of_several_channels_per_group():
     assert dnn.PrimitiveDesc(op, CPU, attr, impl="cpu_numba:depthwise:*")
 
 
+@pytest.mark.parametrize("tag", ["abcd", "acdb"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_single_taps_beyond_the_end_of_images(batch, tag):
+    src = dnn.MemoryDesc((batch, 5, 4, 3), "u8", tag)
+    weights = dnn.MemoryDesc((7, 5, 1, 1), "s8")
+    dst = dnn.MemoryDesc((batch, 7, 3, 3), "s32")
+    op = dnn.ConvolutionForward(
+        "forward_inference",
+        src=src,
+        weights=weights,
+        dst=dst,
+        strides=(2, 2),
+        padding_r=(1, 2),
+    )
+    rng = np.random.default_rng(0)
+    for zero_points in ({}, {"src": dnn.ZeroPoints()}):
+        check(op, dnn.Attributes(zero_points=zero_points), rng)
+
+
 @pytest.mark.parametrize("seed", range(CASES))
 def test_matrices(seed):
     rng = np.random.default_rng(100 + seed)

@@ -45,7 +45,7 @@ class GroupReader:
         whole = image is not None and image.is_channels_last and self.depth == self.g.depth
         if image is not None and whole and not (self._is_flipped or needs_border):
             return image
-        if self.g.kernel == ONES and not (any(self.g.padding) or self.g.backward):
+        if self.g.kernel == ONES and self.g.is_inside and not self.g.backward:
             tensor = self._strided(tensor) if tensor.desc.is_plain else tensor
         n, _, *spatial = tensor.desc.dims
         left: Sequence[int] = (0, 0, 0)
