@@ -58,4 +58,4 @@ def test_a_program_is_built_with_the_header_only_if_it_must_be(options, source, 
     if not is_quicker(engine.native.device):
         pytest.skip("another release of PoCL")
     engine.program(f"// {__name__}\n{source}")
-    assert [WITHOUT_HEADER in each for each in options] == [is_declared]
+    assert [set(WITHOUT_HEADER) <= {*each} for each in options] == [is_declared]

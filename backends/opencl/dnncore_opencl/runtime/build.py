@@ -161,7 +161,7 @@ class Builder:
         if is_quicker(native.device):
             quick = cl.Program(native.context, declarations(source) + source)
             with contextlib.suppress(cl.Error):  # for a function that is not declared
-                return _build(quick, native.device, (*options, WITHOUT_HEADER))
+                return _build(quick, native.device, (*options, *WITHOUT_HEADER))
         try:
             program = _build(cl.Program(native.context, source), native.device, options)
             if target:
