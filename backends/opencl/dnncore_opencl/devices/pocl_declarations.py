@@ -3,7 +3,8 @@
 The release of PoCL on PyPI reads a header of 1 MB twice for each program, because it declares each
 built-in function for each type. This takes 0.12 s. A define makes the header empty. Then a program
 declares the types itself, and those functions whose names it contains. This takes 0.02 s. Clang has
-the same types in a header of its own, so it warns of each; the driver prints the number of warnings.
+the same types in a header of its own, so it warns of each. The driver prints the number of
+warnings.
 """
 
 from __future__ import annotations

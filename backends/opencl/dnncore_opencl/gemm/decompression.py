@@ -61,7 +61,7 @@ class Decompression:
                 reason = f"scales of {name} may be in groups along the sums; got"
                 return Refused("attribute", f"{reason} {attr.scales[name].groups}")
             steps[place] = (scales.dims[along], scales.strides[along])
-        ranges = math.lcm(*(count for count, _ in steps.values()))
+        ranges = math.lcm(*(max(1, count) for count, _ in steps.values()))  # K may be 0
         return cls(found, ranges, steps)
 
     @property
