@@ -155,3 +155,24 @@ def test_stochastic_rounding(kind, tag):
     assert_equal(dnn.Binary("mul", src0=desc, src1=desc, dst=desc), attr, 2)
     op = dnn.PoolingForward("forward_inference", "max", src=desc, dst=desc, kernel=(1, 1))
     assert_equal(op, dnn.Attributes([dnn.PostOp.eltwise("linear", 0.25)], rounding="stochastic"), 3)
+
+
+PROBABILITIES = (-np.inf, -0.5, 0.0, 2.0**-20, 1.0, 1.5, np.inf, np.nan)
+
+
+@pytest.mark.parametrize("probability", PROBABILITIES)
+@pytest.mark.parametrize("impl", ["cpu_numba:*", "reference:*"])
+def test_any_probability_of_dropout(impl, probability):
+    desc = dnn.MemoryDesc((7, 9))
+    op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    attr = dnn.Attributes(dropout=dnn.Dropout(has_mask=True))
+    pd = dnn.PrimitiveDesc(op, CPU, attr, impl=impl)
+    values = {"src": 1, "dropout_probability": probability, "dropout_seed": 7}
+    given = {argument.name: dnn.Memory(own, CPU) for argument, own in pd.arguments}
+    for name, value in values.items():
+        given[name].fill(value)
+    pd.primitive().execute(STREAM, **given).wait()
+    assert (given["dropout_mask"].numpy() == (not probability >= 1)).all()
+    one = np.float32(1)
+    wanted = 0 if probability >= 1 else one / (one - np.float32(probability))
+    np.testing.assert_array_equal(given["dst"].numpy(), np.full(desc.dims, wanted))

@@ -150,3 +150,18 @@ def test_groups_of_columns_of_integers_are_refused(target):
     attr = dnn.Attributes(scales={"weights": dnn.Scales(mask=3, groups=(4, 2))})
     with pytest.raises(dnn.NoImplementation, match="groups along the sums"):
         dnn.PrimitiveDesc(op, target.engine, attr, impl="opencl:*")
+
+
+@pytest.mark.parametrize("target", CPUS, ids=str)
+@pytest.mark.parametrize("probability", [-np.inf, -0.5, 2.0**-20, 1.0, 1.5, np.inf, np.nan])
+def test_any_probability_of_dropout(probability, target):
+    engine, desc = target.engine, dnn.MemoryDesc((7, 9))
+    op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    attr = dnn.Attributes(dropout=dnn.Dropout(has_mask=True))
+    pd = dnn.PrimitiveDesc(op, engine, attr, impl="opencl:*")
+    values = {"src": 1, "dropout_probability": probability, "dropout_seed": 7}
+    given = {argument.name: dnn.Memory(own, engine) for argument, own in pd.arguments}
+    for name, value in values.items():
+        given[name].fill(value)
+    pd.primitive().execute(engine.stream(), **given).wait()
+    assert (given["dropout_mask"].numpy() == (not probability >= 1)).all()

@@ -41,8 +41,12 @@ def philox(count: int, seed: int, offset: int = 0) -> Array:
 
 
 def kept(dims: tuple[int, ...], probability: float, seed: int, offset: int) -> Array:
-    """The mask of dropout: 1 where a random number is at least probability * 2**32, else 0."""
-    least = np.uint64(int(np.float32(probability) * np.float32(2.0**32)))
+    """The mask of dropout: 1 where a random number is at least probability * 2**32, else 0.
+
+    Below a probability of 0, and for NaN, all are kept. From 1 on, none is.
+    """
+    share = min(max(0.0, probability), 1.0)  # the first operand where the other one is NaN
+    least = np.uint64(int(np.float32(share) * np.float32(2.0**32)))
     numbers = philox(int(np.prod(dims)), seed, offset).astype(np.uint64)
     return (numbers >= least).reshape(dims)
 

@@ -264,8 +264,8 @@ def _keeping_of(load: Any) -> Element:
     """1 for each random number, in place of x, that is at least operand * 2**32, else 0."""
 
     def element(i, x, operand, condition, alpha, beta):
-        number = load_i32(x, i) & 0xFFFFFFFF
-        return _ONE if number >= np.int64(np.float64(load(operand, i)) * _WORDS) else _ZERO
+        number = np.float64(load_i32(x, i) & 0xFFFFFFFF)
+        return _ZERO if number < np.floor(np.float64(load(operand, i)) * _WORDS) else _ONE
 
     return element
 

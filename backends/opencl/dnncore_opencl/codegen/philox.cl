@@ -13,9 +13,9 @@ static inline uint random_number(const long seed, const long offset, const long 
     return word == 0 ? words.x : word == 1 ? words.y : word == 2 ? words.z : words.w;
 }
 
-// Whether dropout keeps the element at a place.
+// Whether dropout keeps the element at a place. A conversion beyond the range would be undefined.
 static inline int is_kept(const float probability, const long seed, const long offset, const long place) {
-    return random_number(seed, offset, place) >= (ulong)(probability * 0x1p32f);
+    return random_number(seed, offset, place) >= (ulong)(fmin(fmax(probability, 0.0f), 1.0f) * 0x1p32f);
 }
 
 // x with random bits instead of the last ones, of which there are `cut`; infinity and NaN remain.
