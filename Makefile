@@ -118,9 +118,9 @@ FAULTS ?= caches,plugins,forks,interrupts
 SOAK = $(BIN)/python -m dnncore.testing.soak --seconds=$(SECONDS) --seed=$(SEED) \
 	--jobs=$$((200 + $(SECONDS) / 60)) --faults=$(FAULTS)
 
-# The bits of problems with integers on all engines. All 500 take about a quarter of an hour.
-EQUAL_BITS = $(BIN)/python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 \
-	--seed=$(SEED) --seconds=75
+# The bits of problems with integers on all engines. A problem takes about two seconds.
+EQUAL_BITS = $(BIN)/python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=60 \
+	--seed=$(SEED) --seconds=90
 
 # Random sequences of calls on shared memories, on two engines.
 SCENARIOS = $(BIN)/python -m dnncore.testing.scenarios --seconds=60 --seed=$(SEED)

@@ -1,6 +1,6 @@
 """Checks that all engines compute the same bits of random problems with integers.
 
-    python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 --seed=0 --seconds=90
+    python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 --seed=0
 
 Products of u8 and s8, and other operations on integers, with scales, zero points and post-ops.
 Every implementation of each engine is compared with the reference. Results are equal where
