@@ -31,7 +31,7 @@ test-peers: .venv/installed-all,dev,peers
 
 # The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
 # for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others a
-# smaller size. `make conformance` runs a sample in about 14 minutes, then the comparison of bits,
+# smaller size. `make conformance` runs a sample in about 20 minutes, then the comparison of bits,
 # oneDNN's backend, scenarios and `make soak` in about 10. `make conformance SEED=N` runs the sample
 # of a seed. The default seed is the commit, so each commit has its own sample.
 # `make conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. If it is stopped, the
