@@ -29,6 +29,13 @@ FACTORS = ("src", "weights")
 LOADED = {"s4": "s8", "u4": "u8"}  # as what elements without zero points are multiplied
 
 
+def _unscaled(gemm: Gemm) -> Gemm:
+    """The product without the scales of its factors."""
+    count = len(gemm.scaling.factors)
+    scaling = replace(gemm.scaling, factors=())
+    return replace(gemm, operands=gemm.operands[count:], scaling=scaling)
+
+
 @dataclass(frozen=True)
 class Decompression:
     """What is converted, by the name of the factor, and the ranges of K with scales of their own.
@@ -101,17 +108,16 @@ class Decompression:
 
         start: the bytes at the beginning of the scratchpad that are taken.
         """
+        if any(count == 0 for count, _ in self.steps.values()):  # no terms, and no scales of them
+            gemm = _unscaled(gemm)
         if self.ranges == 1:
             return family.plan(gemm, start)
         first, nbytes = start // FLOAT, part_size(gemm) * FLOAT
         plans = [family.plan(part, start + nbytes) for part in self._parts(gemm, first)]
-        count = len(gemm.scaling.factors)
         rest = replace(
-            gemm,
+            _unscaled(gemm),
             a=replace(gemm.a, data_type="f32"),
             b=replace(gemm.b, data_type="f32"),
-            operands=gemm.operands[count:],
-            scaling=replace(gemm.scaling, factors=()),
             rounds_each=True,
         )
         launches = [launch for plan in plans for launch in plan.launches]
