@@ -9,12 +9,11 @@ from checks import REFERENCE, Round, Target, agree, run
 from ml_dtypes import finfo
 from numpy.testing import assert_allclose
 from problems import KINDS
-from torch_values import FILE, SIZE, inputs_of, stored_outputs, texts
+from torch_values import FILE, inputs_of, stored_outputs, texts, wanted
 
 import dnncore as dnn
 from dnncore.problem import Problem, read
 from dnncore.testing.checks.torch_oracle import torch_outputs
-from dnncore.testing.problems.cases import cases
 
 # Not every engine accepts f16, bf16, and Winograd's algorithm for gradients of weights.
 OPTIONAL = [text for text in texts() if "f16" in text or ("BWD_W" in text and "wino" in text)]
@@ -63,7 +62,7 @@ def test_the_file_is_small():
 
 @pytest.mark.peer
 def test_the_file_has_the_whole_list():
-    assert texts() == [str(problem) for problem in cases(SIZE, more=False)]
+    assert texts() == [str(problem) for problem in wanted()]
 
 
 @pytest.mark.peer
