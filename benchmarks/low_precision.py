@@ -85,7 +85,7 @@ def _with_scales(text: str) -> str:
 
 
 def in_f32(problem: Problem) -> Problem:
-    """The same problem in f32, without scales."""
+    """Return the problem in f32 without scales."""
     (found,) = read(" ".join(word for word in str(problem).split() if not OF_TYPES.match(word)))
     return found
 

@@ -41,7 +41,7 @@ class Step(Protocol):
 
     @property
     def zero_point(self) -> int:
-        """What is subtracted from dst's old value."""
+        """The number that is subtracted from the old value of dst."""
 
     @property
     def src2(self) -> MemoryDesc | None:

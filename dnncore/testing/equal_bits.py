@@ -33,7 +33,7 @@ __all__ = ["Findings", "examined", "main", "problems"]
 SHARES = {
     "conv": 8, "matmul": 8, "ip": 5, "reorder": 3, "binary": 2, "pool": 2, "eltwise": 1, "sum": 1,
 }  # fmt: skip
-"""Of each driver's problems among all."""
+"""The relative number of problems of each driver."""
 
 TYPES = ("s8", "u8", "s32", "f32", "s4", "u4")
 BYTES = 30_000  # of a problem in f32

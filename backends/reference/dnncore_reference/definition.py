@@ -163,7 +163,7 @@ def _read(memory: Memory) -> Array:
 
 
 def _old(memory: Memory) -> Array:
-    """What the result held before; integers are rounded to float32."""
+    """The old values of the result. Integers are rounded to float32."""
     values = _read(memory)
     return values if data_type(memory.desc.data_type).is_float else quantization.in_f32(values)
 

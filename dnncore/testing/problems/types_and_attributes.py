@@ -24,7 +24,8 @@ __all__ = ["Choose", "direction_of", "input_names", "input_types", "quantization
 T = TypeVar("T")
 
 MOST_TENSORS = 4
-"""As many types are always chosen, so that fewer tensors do not change later choices."""
+"""The number of types that are drawn for each problem. It is the same for operations with fewer
+tensors, so that the choices after them do not change."""
 
 GROUPS = (1, 2, 3, 4, 8, 16, 32)
 ACCUMULATION = ("strict",) * 5 + get_args(Accumulation)[1:]

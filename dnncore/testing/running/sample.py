@@ -16,7 +16,7 @@ __all__ = ["in_sample_order", "row_of", "stratum"]
 
 KINDS = {"f64": "f64", "f32": "f32", "f16": "half", "bf16": "half",
          "s32": "integer", "s8": "integer", "u8": "integer"}  # fmt: skip
-"""Of types; the others, of 4 bits and of 8 bits with floating point, are `packed`."""
+"""The kinds of types. Types of 4 bits and f8 are the kind `packed`."""
 
 
 def row_of(op: Operation) -> tuple[str, str, str]:

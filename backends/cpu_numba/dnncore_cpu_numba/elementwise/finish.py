@@ -1,4 +1,4 @@
-"""What follows a result before it is stored, as stages of a chain.
+"""The stages of a chain between a result and its store.
 
 dropout, post-ops, x * (1 / dst scale), x + dst zero point, stochastic rounding
 """

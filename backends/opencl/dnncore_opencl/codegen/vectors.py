@@ -23,7 +23,10 @@ TYPES = {
     "s4": "char",
     "u4": "uchar",
 }
-"""As they lie in memory; f16, bf16 and f8 are bits, and 4-bit numbers are extended."""
+"""The types of elements in registers before they are converted.
+
+f16, bf16 and f8 are integers of their bits. A 4-bit number is in a byte.
+"""
 
 SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less than a word
 

@@ -44,7 +44,10 @@ def rounded(data_type: str, place: str) -> str:
 
 
 def rounded_vector(attr: Attributes, data_type: str, lanes: int, place: str, step: str) -> str:
-    """The same for elements whose places are `step` apart; empty without stochastic rounding."""
+    """The code for elements whose places are `step` apart.
+
+    It is empty without stochastic rounding.
+    """
     if attr.rounding != "stochastic":
         return ""
     if lanes == 1:
