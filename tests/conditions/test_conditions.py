@@ -116,7 +116,7 @@ def test_compiled_functions_have_records(tmp_path):
     formulas = {
         str(c): both
         for c, both in found.items()
-        if c.path.endswith("cpu_numba/elementwise/algorithms.py") and c.text == "x > _ZERO"
+        if c.path.endswith("cpu_numba/elementwise/formulas.py") and c.text == "x > _ZERO"
     }
     assert (True, True) in formulas.values()
 

@@ -146,7 +146,7 @@ def test_an_edit_in_a_package_never_runs_stale_code(tmp_path):
         "PYTHONPATH": str(copy.parent),
         "DNNCORE_CACHE_DIR": str(tmp_path / "cache"),
     }
-    source = copy / "elementwise" / "algorithms.py"
+    source = copy / "elementwise" / "formulas.py"
     formula = '"square": lambda x, alpha, beta: x * x'
     results = []
     for edited in (formula, f"{formula} + _ONE", formula):
