@@ -8,19 +8,22 @@ Inputs may be:
 - float32 arrays of numpy. The CPU reads them without a copy if they are row-major;
 - arrays of types whose values float32 represents exactly: float16, bfloat16, booleans and integers
   of 8 and 16 bits;
-- Python's numbers and nested lists, which are rounded to float32;
+- float64 arrays, in the functions whose operation takes f64: convolution, linear, matmul, pooling,
+  softmax and the functions of one array. They are computed in float64;
+- Python's numbers and nested lists, which are rounded to the type of the computation;
 - tensors of torch in host memory, without gradients. The result is a tensor;
 - arrays of pyopencl. The result is one on the same queue, and nothing is copied to the host;
 - arrays of other libraries in host memory, through `__array__` or DLPack. The result is numpy's.
 
 The arrays of one call must be of one kind. Numbers and lists suit any kind.
 
-Other types, such as float64, would lose digits and raise `DescriptorError`. Shapes that do not fit
-also raise it.
+Other types, such as int32 without float64, would lose digits and raise `DescriptorError`. Shapes
+that do not fit also raise it.
 
-The result is a new array. It has the type float16 or bfloat16 if one of the inputs has this type
-and the values of the other inputs fit into it; the result is then rounded once from float32.
-Otherwise it has the type float32. The type of a bias has no influence.
+The result is a new array. It has the type float64 if one of the inputs has it. It has the type
+float16 or bfloat16 if one of the inputs has this type and the values of the other inputs fit into
+it; the result is then rounded once from float32. Otherwise it has the type float32. The type of a
+half bias has no influence.
 
 `engine` is an engine or its name, by default `dnncore.engine()`, and for arrays of a device the
 engine of this device. The first call for shapes, types and options selects and compiles an

@@ -93,10 +93,8 @@ def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any
     """An array and its type, which is None for Python's numbers. A device's array is the value."""
     if isinstance(kind, DeviceArrays) and not isinstance(value, NEUTRAL):
         return value, value.dtype
-    is_condition = name == "condition"
-    own = np.float64 if is_condition else np.float32
-    array = host_array(f"{function}: {name}", value, own, kind)
-    return array, array.dtype if is_condition or not is_untyped(value) else None
+    array = host_array(f"{function}: {name}", value, kind)
+    return array, array.dtype if name == "condition" or not is_untyped(value) else None
 
 
 def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:

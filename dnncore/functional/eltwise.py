@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dnncore.attributes import PostOp
+from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.operands import Operand, Result, Values
 from dnncore.ops import EltwiseForward
@@ -178,6 +179,11 @@ def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Result:
 
 def _prelu(_function: str, operands: dict[str, Operand]) -> Plan:
     x, w = operands["src"], operands["weights"]
+    if x.dtype == np.float64:
+        raise DescriptorError(
+            "prelu: src and weights must be of a type whose values float32 holds exactly, since"
+            " slopes are float32; got float64; convert both with astype(numpy.float32)"
+        )
     shape = (1,) * x.ndim if w.size == 1 else w.shape
     slopes = Operand(shape, np.dtype(np.float32)).desc  # the type of post-op operands
     op = EltwiseForward("forward_inference", "linear", src=x.desc, dst=x.desc, alpha=1.0)

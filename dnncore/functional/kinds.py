@@ -128,10 +128,10 @@ def _ways(*kinds: ArrayKind) -> str:
     return " or ".join([f"{kind.from_numpy} or {kind.to_numpy}" for kind in others])
 
 
-def host_array(what: str, value: object, own: Any, kind: ArrayKind) -> Array:
+def host_array(what: str, value: object, kind: ArrayKind) -> Array:
     """The values as an array in host memory, without a copy if possible.
 
-    own: the type that Python's numbers get. kind: of the values, if they are an array. Raises
+    kind: of the values, if they are an array. Python's numbers become float64. Raises
     `DescriptorError` for values that are no array and no numbers.
     """
     try:
@@ -140,7 +140,7 @@ def host_array(what: str, value: object, own: Any, kind: ArrayKind) -> Array:
         if is_untyped(value):
             if array.dtype.kind in "USMmc":
                 raise TypeError(f"these are of type {array.dtype}, not real numbers")
-            array = array.astype(own)
+            array = array.astype(np.float64)
     except Exception as error:  # arrays of other libraries may raise any exception
         pass_on(error)
         raise DescriptorError(

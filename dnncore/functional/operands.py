@@ -66,40 +66,42 @@ def typed(
 
     types: None for Python's numbers, which are rounded to the type of the others.
 
-    All operands get one type: float16 or bfloat16 if one of them has this type and the others fit
-    into it, else float32. A bias is never rounded. A condition keeps its type. Raises
-    `DescriptorError` for a type whose values float32 does not hold exactly.
+    All operands get one type: float64 if one of them has this type, float16 or bfloat16 if one of
+    them has this type and the others fit into it, else float32. A bias is never rounded. A
+    condition keeps its type. Raises `DescriptorError` for a type whose values float32, or float64
+    beside float64, does not hold exactly.
     """
-    for name, kind in types.items():
-        _check_type(function, name, kind)
     numbers = {name: kind for name, kind in types.items() if name != "condition"}
-    own = _common_type([kind for name, kind in numbers.items() if name != "bias" and kind])
+    wide = np.dtype(np.float64 if np.float64 in numbers.values() else np.float32)
+    for name, kind in types.items():
+        _check_type(function, name, kind, wide)
+    own = _common_type([kind for name, kind in numbers.items() if name != "bias" and kind], wide)
     used = dict.fromkeys(types, own) | {
         name: types[name] for name in ("condition",) if name in types
     }
     if "bias" in types and types["bias"] != own:
-        used["bias"] = np.dtype(np.float32)
+        used["bias"] = wide
     return {name: Operand(shape, used[name]) for name, shape in shapes.items()}
 
 
-def _check_type(function: str, name: str, kind: Any) -> None:
+def _check_type(function: str, name: str, kind: Any, wide: np.dtype[Any]) -> None:
     if name == "condition":
-        if not any(np.can_cast(kind, wide, "safe") for wide in (np.float64, np.longdouble)):
+        if not any(np.can_cast(kind, real, "safe") for real in (np.float64, np.longdouble)):
             raise DescriptorError(
                 f"{function}: {name} must be booleans or real numbers; got {kind}"
             )
-    elif kind is not None and not np.can_cast(kind, np.float32, "safe"):
+    elif kind is not None and not np.can_cast(kind, wide, "safe"):
         raise DescriptorError(
-            f"{function}: {name} must be of a type whose values float32 holds exactly, since"
-            f" the computation uses float32; got {kind}; convert it with astype(numpy.float32)"
+            f"{function}: {name} must be of a type whose values {wide} holds exactly, since"
+            f" the computation uses {wide}; got {kind}; convert it with astype(numpy.{wide})"
         )
 
 
-def _common_type(dtypes: Sequence[Any]) -> Any:
-    """The half type of one of them if all others fit into it, else float32."""
+def _common_type(dtypes: Sequence[Any], wide: np.dtype[Any]) -> Any:
+    """The half type of one of them if all others fit into it, else the wide type."""
     halves = [dtype for dtype in dtypes if dtype in _HALVES]
     fit = halves and all(np.can_cast(dtype, halves[0], "safe") for dtype in dtypes)
-    return halves[0] if fit else np.dtype(np.float32)
+    return halves[0] if fit else wide
 
 
 def truth(array: Array) -> Array:

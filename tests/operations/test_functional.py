@@ -333,7 +333,7 @@ def test_half_types_are_one_type_only_where_all_fit():
     assert F.square(np.array([300], "f2")).tolist() == [np.inf]
 
 
-@pytest.mark.parametrize("dtype", ["f8", "i4", "u4", "i8", "c8", "U1", "M8[s]"])
+@pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "c8", "U1", "M8[s]"])
 def test_types_that_would_lose_digits_are_refused(dtype):
     with pytest.raises(dnn.DescriptorError, match=r"^relu: src must be of a type .*; got .*astype"):
         F.relu(np.zeros((2, 2), dtype))
@@ -416,8 +416,31 @@ class OnlyDLPack:
 @pytest.mark.usefixtures("on_target")
 def test_dlpack_is_taken():
     assert F.square(OnlyDLPack(np.float32([1, 2]))).tolist() == [1, 4]
-    with pytest.raises(dnn.DescriptorError, match="got float64"):
-        F.square(OnlyDLPack(np.ones(3)))
+    with pytest.raises(dnn.DescriptorError, match="got int64"):
+        F.square(OnlyDLPack(np.ones(3, np.int64)))
+
+
+def test_float64_is_computed_in_float64():
+    """Numbers, lists and integers beside float64 keep the digits that float32 would lose."""
+    tenth = np.full((2, 3), 0.1)
+    calls = [
+        (F.matmul(tenth, np.eye(3, dtype=np.int32)), tenth),
+        (F.linear(tenth, [[0, 1, 0]], [0.2]), np.full((2, 1), 0.1 + 0.2)),
+        (F.relu(tenth), tenth),
+        (F.softmax(np.float64([[0, 0, 0]]), 1), np.full((1, 3), 1 / 3)),
+        (F.avg_pool1d(tenth[None], 3), np.full((1, 2, 1), 0.1)),
+        (F.conv1d(tenth[None], [[[1.0], [0.5]]]), np.full((1, 1, 3), 0.1 + 0.05)),
+    ]
+    for found, exact in calls:
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, exact, rtol=1e-15)
+
+
+def test_functions_without_float64_refuse_it():
+    with pytest.raises(dnn.DescriptorError, match="src0 must be of type f32"):
+        F.add(np.ones(3), 1)
+    with pytest.raises(dnn.DescriptorError, match="slopes are float32; got float64"):
+        F.prelu(np.ones(3), 0.1)
 
 
 class Memories(Observer):
