@@ -92,6 +92,15 @@ def test_on_a_part_of_a_larger_tensor(target: Target, algorithm):
 
 
 @both
+def test_long_columns_keep_their_digits(algorithm):
+    """With one running sum of 70,000 numbers, the error would be 3e-4."""
+    cpu = Target("cpu", "cpu", skip_impl="reference:*")
+    case = ((70000, 2), None, 0)
+    check(cpu, forward(case, algorithm))
+    check(cpu, backward(case, algorithm), inputs=backward_inputs(case, algorithm))
+
+
+@both
 def test_large_numbers_do_not_overflow(target: Target, algorithm):
     src = np.array([[1000.0, 999.0, 0.0], [-1e30, -1e30, -1e30], [3e38, 0.0, -3e38]], np.float32)
     op = forward(((3, 3), None, 1), algorithm)

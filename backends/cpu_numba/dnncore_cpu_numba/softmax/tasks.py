@@ -29,6 +29,7 @@ SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
 LINE_LENGTH = 16  # elements of a cache line
 _MOST = 1 << 15  # elements of a vector's piece at most: a buffer of 128 KB
 _PIECE = 256  # elements of a gradient that are computed before they are streamed, measured
+_RUN = 256  # places whose sum is added to the total at once: longer runs lose digits
 _TYPED = 2048  # elements of other types than f32 that are converted at a time
 _TYPED_BUFFER = _TYPED // 2
 _BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _MOST // 2  # int64
@@ -125,7 +126,7 @@ def forward_slabs(params, begin, end):
     dst_step, src_step = dst_stride * params.sizes.dst, src_stride * params.sizes.src
     dst_places, src_places = params.places.dst, params.places.src
     position, tensors, room = stack(MAX_LOOPS), FORWARD_TENSORS.room(), stack(_SLAB_BUFFER)
-    top, total = stack(_BUFFER), stack(_BUFFER)
+    top, total, run = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
     held = length * columns <= SLAB
     step = 4 * columns if held else 0
     seek(nest, begin, position, params.starts, tensors, 1)
@@ -134,6 +135,7 @@ def forward_slabs(params, begin, end):
         for c in range(columns):
             store_f32(top, c, _LOWEST)
             store_f32(total, c, _ZERO)
+            store_f32(run, c, _ZERO)
         for j in range(length):
             x = room + j * step
             _read(load, src + load_i64(src_places, j), src_stride, src_step, x, columns)
@@ -146,11 +148,14 @@ def forward_slabs(params, begin, end):
                 _read(load, src + load_i64(src_places, j), src_stride, src_step, x, columns)
             for c in range(columns):
                 e = vecmath.decay(load_f32(x, c) - load_f32(top, c))
-                store_f32(total, c, load_f32(total, c) + e)
+                store_f32(run, c, load_f32(run, c) + e)
                 if not log:
                     store_f32(x, c, e)
+            if (j + 1) % _RUN == 0:
+                _add_run(run, total, columns)
             if not log and not held and store == 0:
                 _copy(x, 1, dst + load_i64(dst_places, j), dst_stride, columns)
+        _add_run(run, total, columns)
         for c in range(columns):
             value = load_f32(total, c)
             store_f32(total, c, vecmath.log(value) if log else _ONE / value)
@@ -239,22 +244,26 @@ def backward_slabs(params, begin, end):
     out_places, y_places, g_places = places.diff_src, places.dst, places.diff_dst
     y_step, g_step = y_stride * sizes.dst, g_stride * sizes.diff_dst
     position, tensors = stack(MAX_LOOPS), BACKWARD_TENSORS.room()
-    y, g, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
+    y, g, total, run = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
     seek(nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
         diff_src, dst, diff_dst = tensors.diff_src, tensors.dst, tensors.diff_dst
         for c in range(columns):
             store_f32(total, c, _ZERO)
+            store_f32(run, c, _ZERO)
         for j in range(length):
             _read(load_g, diff_dst + load_i64(g_places, j), g_stride, g_step, g, columns)
             if log:
                 for c in range(columns):
-                    store_f32(total, c, load_f32(total, c) + load_f32(g, c))
+                    store_f32(run, c, load_f32(run, c) + load_f32(g, c))
             else:
                 _read(load_y, dst + load_i64(y_places, j), y_stride, y_step, y, columns)
                 for c in range(columns):
                     product = load_f32(g, c) * load_f32(y, c)
-                    store_f32(total, c, load_f32(total, c) + product)
+                    store_f32(run, c, load_f32(run, c) + product)
+            if (j + 1) % _RUN == 0:
+                _add_run(run, total, columns)
+        _add_run(run, total, columns)
         for j in range(length):
             _read(load_g, diff_dst + load_i64(g_places, j), g_stride, g_step, g, columns)
             _read(load_y, dst + load_i64(y_places, j), y_stride, y_step, y, columns)
@@ -351,6 +360,14 @@ def _decays(x, top, count, replace):
             store_f32(x, i, e)
         total += e
     return total
+
+
+@device
+def _add_run(run, total, columns):
+    """Add the sums of a run of places to the totals, and begin a new run."""
+    for c in range(columns):
+        store_f32(total, c, load_f32(total, c) + load_f32(run, c))
+        store_f32(run, c, _ZERO)
 
 
 @device
