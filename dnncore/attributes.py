@@ -37,7 +37,18 @@ ROUNDED = ("f16", "bf16", "f8_e4m3", "f8_e5m2")
 """The types to which stochastic rounding rounds."""
 
 
-@dataclass(frozen=True)
+def _text(record: PostOp | Attributes) -> str:
+    """The constructor's call with the fields that differ from their defaults."""
+    words = []
+    for row in fields(record):
+        own = getattr(record, row.name)
+        own = dict(own) if isinstance(own, Mapping) else own
+        if row.repr and own not in (row.default, {}):
+            words.append(f"{row.name}={own!r}")
+    return f"{type(record).__name__}({', '.join(words)})"
+
+
+@dataclass(frozen=True, repr=False)
 class PostOp:
     """A step that is applied, in float32, to each element `x` of a result before it is stored.
 
@@ -61,6 +72,9 @@ class PostOp:
     src: MemoryDesc | None = None
     src2: MemoryDesc | None = None
     weights: MemoryDesc | None = None
+
+    def __repr__(self) -> str:
+        return _text(self)
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in POST_OPS:  # type: ignore[redundant-expr]  # callers pass anything
@@ -167,7 +181,7 @@ def _checked_chain(post_ops: Any) -> tuple[PostOp, ...]:
     return tuple(post_op for post_op in chain if post_op.kind != "sum" or post_op.scale != 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attributes:
     """Requirements on the computation of a primitive, in addition to its operation.
 
@@ -220,6 +234,9 @@ class Attributes:
             object.__setattr__(self, row, MappingProxyType(checked))
         object.__setattr__(self, "scratchpad_limit", _checked_limit(self.scratchpad_limit))
         object.__setattr__(self, "_hash", hash(self._values(lambda own: tuple(own.items()))))
+
+    def __repr__(self) -> str:
+        return _text(self)
 
     def __hash__(self) -> int:
         return self._hash

@@ -164,3 +164,14 @@ def test_another_process_reads_pickles_whatever_its_hashes_of_texts_are():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode().split() == [pd.impl_name, "12.0"]
+
+
+def test_texts_of_attributes_are_calls_that_make_them_again():
+    attr = dnn.Attributes(
+        post_ops=[dnn.PostOp.eltwise("relu", alpha=0.5), dnn.PostOp.sum(zero_point=3)],
+        scales={"src": dnn.Scales(), "weights": dnn.Scales(mask=1)},
+        deterministic=True,
+    )
+    assert eval(repr(attr), vars(dnn)) == attr
+    assert repr(dnn.Attributes()) == "Attributes()"
+    assert repr(attr.post_ops[1]) == "PostOp(kind='sum', zero_point=3)"
