@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from checks import REFERENCE, Round, Target, agree, run
+from instruction_sets import in_turn
 from ml_dtypes import finfo
 from numpy.testing import assert_allclose
 from problems import KINDS
@@ -35,7 +36,7 @@ def _check(pd: dnn.PrimitiveDesc, given: Round) -> None:
 @pytest.mark.parametrize("text", COMMON)
 def test_agrees_with_torch(target: Target, text):
     problem, given = _round(text)
-    for pd in target.primitive_descs(problem.op, problem.attr):
+    for pd in in_turn(target.primitive_descs(problem.op, problem.attr)):
         _check(pd, given)
 
 
@@ -45,7 +46,7 @@ def test_agrees_with_torch_where_it_is_accepted(target: Target, text):
     """The reference accepts all."""
     problem, given = _round(text)
     may_refuse = target is not REFERENCE
-    for pd in target.primitive_descs(problem.op, problem.attr, may_refuse=may_refuse):
+    for pd in in_turn(target.primitive_descs(problem.op, problem.attr, may_refuse=may_refuse)):
         _check(pd, given)
 
 

@@ -1,6 +1,6 @@
 """Inputs that are hard on kernels: misaligned, NaN and infinite, far apart in memory, long chains.
 
-Every implementation of the CPU backend that accepts a problem is tried, beside the kit's checks.
+Every algorithm of the CPU backend that accepts a problem is tried, beside the kit's checks.
 """
 
 import mmap
@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from instruction_sets import names_in_turn
 
 import dnncore as dnn
 from dnncore import problem
@@ -41,7 +42,10 @@ def driver(request):
 def test_misaligned_memories_and_nan(driver):
     """The kit leaves these checks out on most cases."""
     checks = ["special", "shifted", "guards", "inputs", "padding"]
-    results = [run_case(p, CPU, impl=OWN, checks=checks) for p in problems_of(driver)]
+    results = [
+        run_case(p, CPU, impl=names_in_turn(p, CPU, OWN), checks=checks)
+        for p in problems_of(driver)
+    ]
     assert not [str(result) for result in results if result.failures]
     assert any(result.impl_names for result in results)
 
@@ -102,7 +106,7 @@ class Sparse:
 def test_elements_that_are_farther_apart_than_32_bits_count(name):
     text = FAR_APART[name].format(*FORMATS)
     (p,) = problem.read(text)
-    case = Case(p, CPU, OWN)
+    case = Case(p, CPU, names_in_turn(p, CPU, OWN))
     given = case.round("random")
     assert case.trials, case.refusals
     for trial in case.trials:
@@ -167,7 +171,7 @@ CHAINED = [
 def test_chains_of_32_steps(text, chain):
     (p,) = problem.read(text.format(f"--attr-post-ops={CHAINS[chain]}"))
     assert len(p.attr.post_ops) == 32
-    case = Case(p, CPU, OWN)
+    case = Case(p, CPU, names_in_turn(p, CPU, OWN))
     assert case.trials, case.refusals
     for trial in case.trials:
         assert not trial.wrong(case.round("random"), trial.outputs("random")), trial.pd.impl_name
@@ -179,7 +183,7 @@ def test_chains_of_32_steps(text, chain):
 @pytest.mark.parametrize("rows", [1, 7, 13, 20, 33, 64])
 def test_few_rows_of_a_large_product(rows):
     (p,) = problem.read(f"--ip --dir=FWD_B mb{rows}ic1100oc420")
-    case = Case(p, CPU, OWN)
+    case = Case(p, CPU, names_in_turn(p, CPU, OWN))
     assert case.trials, case.refusals
     for trial in case.trials:
         assert not trial.wrong(case.round("random"), trial.outputs("random")), trial.pd.impl_name

@@ -12,6 +12,7 @@ from dnncore_cpu_numba.copies import reformat
 from dnncore_cpu_numba.gemm import problem as gemm
 from dnncore_cpu_numba.runtime import tensor
 from dnncore_cpu_numba.softmax import implementations as softmax
+from instruction_sets import names_in_turn
 
 import dnncore as dnn
 from dnncore.problem import DRIVERS
@@ -40,7 +41,10 @@ def f32(driver):
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_streamed_results_are_right(driver):
     checks = ["integers", "random", "padding", "shifted"]
-    results = [run_case(p, CPU.engine, impl=CPU.impl, checks=checks) for p in f32(driver)]
+    results = [
+        run_case(p, CPU.engine, impl=names_in_turn(p, CPU.engine, CPU.impl), checks=checks)
+        for p in f32(driver)
+    ]
     assert any(result.status == "passed" for result in results)
     assert not [str(result) for result in results if result.failures]
 

@@ -10,6 +10,7 @@ from typing import Any
 import definitions
 import numpy as np
 import pytest
+from instruction_sets import in_turn
 
 import dnncore as dnn
 from dnncore.algorithms.rounding import Noise
@@ -102,13 +103,14 @@ def check(
 ) -> None:
     """Compare every implementation that accepts with the reference, or with `oracle` if given.
 
-    The reference itself is compared with the definitions, number by number.
+    Instruction sets of one algorithm take turns: see `in_turn`. The reference itself is compared
+    with the definitions, number by number.
 
     Without `inputs` there are two rounds. On integers, the results must be equal bit for bit if the
     implementation claims to be exact. On random numbers, they must be within the error bound.
     `wishes` are the keyword arguments of `Target.primitive_descs`.
     """
-    pds = target.primitive_descs(op, attr, **wishes)
+    pds = in_turn(target.primitive_descs(op, attr, **wishes))
     if target.role == "reference":
         oracle = oracle or definitions.outputs
     if inputs is not None:
