@@ -66,14 +66,13 @@ def dequantized(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) ->
         if name not in inputs or name in UNCHANGED:
             continue
         values = inputs[name]
-        if values.dtype == np.float64:
-            continue
+        kind: Any = np.float64 if values.dtype == np.float64 else np.float32
         if name in attr.zero_points and row.direction == "in":
             own = inputs[f"{name}_zero_points"].astype(np.float64)
             values = values.astype(np.float64) - spread(own, attr.zero_points[name].groups)
-        values = values.astype(np.float32)
+        values = values.astype(kind)
         if name in attr.scales and row.direction == "in":
-            own = inputs[f"{name}_scales"].astype(np.float32)
+            own = inputs[f"{name}_scales"].astype(kind)
             values = values * spread(own, attr.scales[name].groups)
         result[name] = values
     return result

@@ -134,7 +134,7 @@ class Definition(Implementation[Any]):
         if quantization.is_integer_product(op):
             return {"dst": quantization.product(op, attr, self.formula, inputs, read)}
         values = {
-            name: quantization.dequantized(attr, name, values, read)
+            name: quantization.dequantized(op, attr, name, values, read)
             for name, values in inputs.items()
         }
         results = dict(self.formula(op, **values))

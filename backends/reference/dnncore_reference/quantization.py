@@ -59,13 +59,15 @@ def in_f32(values: Array) -> Array:
     return rounded
 
 
-def dequantized(attr: Attributes, name: str, values: Array, given: Inputs) -> Array:
-    """The values of an input with its zero points and scales, rounded to float32."""
+def dequantized(op: Operation, attr: Attributes, name: str, values: Array, given: Inputs) -> Array:
+    """The values of an input with its zero points and scales, rounded to float32 unless of f64."""
     scales = given.get(f"{name}_scales")
     values = without_zero_points(attr, name, values, given)
     if scales is None:
         return values
     scales = _spread(scales, attr.scales[name].groups)
+    if getattr(op, name).data_type == "f64" and not isinstance(op, Reorder):
+        return values * scales
     product: Array = values.astype(np.float32) * scales.astype(np.float32)
     return product.astype(np.float64)
 

@@ -21,14 +21,18 @@ def is_stepwise(op: Operation, attr: dnn.Attributes) -> bool:
 
 
 def dequantized(op: Operation, attr: dnn.Attributes, t: Tensors) -> dict[str, Any]:
-    """The tensors with zero points and scales of the inputs; the products of scales are rounded."""
+    """The tensors with zero points and scales of the inputs. Products with scales are rounded to
+    f32, unless the tensor is f64.
+    """
     read = dict(t)
     for name in (a.name for a, _ in op.tensors() if a.direction == "in"):
         if name in attr.zero_points:
             read[name] = read[name] - _each(t, attr.zero_points, name, "zero_points")
         if name in attr.scales:
             scales = _each(t, attr.scales, name, "scales")
-            read[name] = (read[name].float() * scales.float()).double()
+            is_wide = getattr(op, name).data_type == "f64" and not isinstance(op, dnn.Reorder)
+            product = read[name] * scales if is_wide else read[name].float() * scales.float()
+            read[name] = product.double()
     return read
 
 

@@ -79,7 +79,7 @@ class SoftmaxImplementation(Implementation[Softmax]):
         if "src" in attr.scales:
             product = Tensor(Scratch(), _product(named["src"].desc, op))
             factors = [product, named["src"], named["src_scales"]]
-            scale = replace(binary("mul", 2), stepwise=True)
+            scale = replace(binary("mul", 2), stepwise=held_of(op) != "f64")
             scaling = chain_steps(op.result.dims, factors, [scale], held_of(op))
             return scaling + self._on_tensors(op, tensors | {"src": product}, length)
         return self._on_tensors(op, tensors, length)
