@@ -56,10 +56,6 @@ class Reorder(Elementwise[core.Reorder]):
                 f"post-ops are computed in f32, with tensors of {', '.join(COMPUTED)}; this reorder"
                 f" is {' to '.join(types)}",
             )
-        if "f64" in types and "cl_khr_fp64" not in engine.native.device.extensions:
-            return Refused(
-                "device", f"{engine.device.name} does not compute in f64 (no cl_khr_fp64)"
-            )
         return None
 
 

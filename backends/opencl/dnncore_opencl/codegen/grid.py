@@ -175,9 +175,9 @@ class Shares:
         across = {"ACROSS": ""} if self.across else {}
         return {"WORKERS": str(self.workers), "SPAN": str(self.span), **across}
 
-    def snippets(self, engine: Any) -> tuple[str, ...]:
-        """The templates that a kernel uses."""
-        shuffles = is_nvidia(engine) and self.workers > 1 and not self.across
+    def snippets(self, engine: Any, *, is_wide: bool = False) -> tuple[str, ...]:
+        """The templates that a kernel uses. is_wide: whether values are doubles."""
+        shuffles = is_nvidia(engine) and self.workers > 1 and not self.across and not is_wide
         names = ("shuffle_nvidia", "groups") if shuffles else ("groups",)
         return tuple(map(template, names))
 

@@ -21,7 +21,17 @@ from typing import Any, NamedTuple
 from dnncore.backend import MemoryDesc
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore_opencl.codegen.vectors import PACKED, TYPES
-from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch, Value
+from dnncore_opencl.runtime.schema import (
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    Arg,
+    Buffer,
+    Schema,
+    Scratch,
+    Value,
+)
 
 LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
 
@@ -90,11 +100,15 @@ def digits(desc: MemoryDesc | Spread, dim: int) -> Digits:
 class Parameters:
     """The buffers and the scalars of a kernel, and their arguments for a problem.
 
-    prefix: of the scalars' names, where a kernel has several such lists.
+    prefix: of the scalars' names, where a kernel has several such lists. is_wide: whether numbers
+    are doubles.
     """
 
-    def __init__(self, largest_offset: int = 0, prefix: str = "p") -> None:
+    def __init__(
+        self, largest_offset: int = 0, prefix: str = "p", *, is_wide: bool = False
+    ) -> None:
         self._prefix = prefix
+        self.is_wide = is_wide
         is_small = largest_offset < LARGE
         self._index = INT if is_small else LONG
         self._buffers: dict[str, Buffer] = {}
@@ -138,7 +152,7 @@ class Parameters:
 
     def real(self, value: float) -> str:
         """Return the text that stands for a number."""
-        return self._add(FLOAT, float(value))
+        return self._add(DOUBLE if self.is_wide else FLOAT, float(value))
 
     def _add(self, kind: Value, value: float) -> str:
         name = f"{self._prefix}{len(self._scalars)}"

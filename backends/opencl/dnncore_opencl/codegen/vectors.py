@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, MemoryDesc, Operation, Refused, Reorder
 from dnncore_opencl.devices.nvidia import capability, is_nvidia
 from dnncore_opencl.runtime.launch import template
 
@@ -37,6 +38,7 @@ F8 = ("f8_e4m3", "f8_e5m2")
 PACKED = ("s4", "u4")  # two elements in a byte
 WHOLE = (*INTEGERS, *PACKED, "s64")
 COMPUTED = ("f32", *HALVES, *INTEGERS)  # by all kernels, in f32
+WITH_F64 = (*COMPUTED, "f64")  # which is computed in f64
 CONVERTED = (*HALVES, *F8, *INTEGERS, *PACKED)  # by functions
 # One element of a result or an operand, by these functions.
 TO_FLOAT = {"f32": "({})"} | {name: f"{name}_to_float({{}})" for name in CONVERTED}
@@ -45,14 +47,40 @@ BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to 
 MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
 PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
 
+LITERAL = re.compile(r"\b(\d+\.\d*)f\b")  # of a float
+
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
 USUAL = 2.0**50  # of scalars; by two of them a denormal f32 becomes 2^-26, for f16 a zero
 GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
 
 
-def with_lanes(text: str, lanes: int) -> str:
-    """Fill in the number of elements that are computed at once."""
+def with_lanes(text: str, lanes: int, *, is_wide: bool = False) -> str:
+    """Fill in the number of elements that are computed at once, and the type of real numbers.
+
+    is_wide: whether these are doubles, and so are the literals.
+    """
+    text = LITERAL.sub(r"\1", text) if is_wide else text
+    text = text.replace("realLANES", "doubleLANES" if is_wide else "floatLANES")
     return text.replace("LANES", str(lanes) if lanes > 1 else "")
+
+
+def is_wide(op: Operation) -> bool:
+    """Whether an operation computes in f64; reorders compute in f32."""
+    return op.data_type == "f64" and not isinstance(op, Reorder)
+
+
+def refuse_doubles(engine: Any, op: Operation) -> Refused | None:
+    """Refuse f64 on devices that lack it."""
+    has_doubles = any(desc.data_type == "f64" for _, desc in op.tensors())
+    if has_doubles and "cl_khr_fp64" not in engine.native.device.extensions:
+        name = engine.device.name
+        return Refused("device", f"{name} does not compute in f64 (no cl_khr_fp64)")
+    return None
+
+
+def reciprocal(value: str, *, is_wide: bool) -> str:
+    """The expression of a reciprocal, correctly rounded; quotients of doubles are."""
+    return f"(1.0 / (double)({value}))" if is_wide else f"reciprocalLANES({value})"
 
 
 def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsize: int = 4) -> int:
@@ -156,6 +184,7 @@ def conversions(engine: Any, data_types: Iterable[str], widths: Iterable[int]) -
     names = [half_template(engine)] if types & set(HALVES) else []
     names += ["integers"] if types & set(INTEGERS) else []
     names += ["small"] if types & {*F8, *PACKED} else []
+    names += ["fp64"] if "f64" in types else []
     return tuple(with_lanes(template(name), n) for name in names for n in sorted(set(widths)))
 
 

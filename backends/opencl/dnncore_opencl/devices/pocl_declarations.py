@@ -50,9 +50,9 @@ WIDTHS = ("", "2", "3", "4", "8", "16")
 
 # Functions whose arguments have the type of the result, with their number.
 OF_REALS = {
-    "ceil": 1, "exp": 1, "fabs": 1, "floor": 1, "log": 1, "log2": 1, "rint": 1, "round": 1,
-    "rsqrt": 1, "sqrt": 1, "tanh": 1, "trunc": 1, "fmax": 2, "fmin": 2, "pow": 2, "fma": 3,
-    "mad": 3,
+    "ceil": 1, "erfc": 1, "exp": 1, "expm1": 1, "fabs": 1, "floor": 1, "log": 1, "log1p": 1,
+    "log2": 1, "rint": 1, "round": 1, "rsqrt": 1, "sqrt": 1, "tanh": 1, "trunc": 1, "fmax": 2,
+    "fmin": 2, "pow": 2, "fma": 3, "mad": 3,
 }  # fmt: skip
 OF_INTEGERS = {"mul_hi": 2}
 OF_ALL = {"max": 2, "min": 2, "clamp": 3, "bitselect": 3}

@@ -1,8 +1,9 @@
 """The algorithms that operations and post-ops share, as statements in OpenCL C.
 
 Statements compute `x` anew. They serve scalars and vectors alike: LANES stands behind each type's
-name, for the number of elements or for nothing. A comparison of vectors gives a mask per lane,
-which ?: takes as long as its choices are not both scalars.
+name, for the number of elements or for nothing. A `real` is a float or, where tensors are f64, a
+double (`with_lanes` in `codegen/vectors.py`). A comparison of vectors gives a mask per lane, which
+?: takes as long as its choices are not both scalars.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from dnncore.backend import Attributes, PostOp, Refused
+import numpy as np
 
-Number = Callable[[float], str]  # gives the text of a number: a literal, or a kernel argument
+from dnncore.backend import Attributes, PostOp, Refused
+from dnncore_opencl.codegen.layout import Parameters
 
 
 class Step(NamedTuple):
@@ -22,18 +24,18 @@ class Step(NamedTuple):
     keeps_zero: bool = True
 
 
-ONE, ZERO = "(floatLANES)(1.0f)", "(floatLANES)(0.0f)"
-LINE = "const floatLANES line = {alpha} * s + {beta};"
-UNIT = f"{LINE} floatLANES unit = line < 0.0f ? 0.0f : line; unit = unit > 1.0f ? 1.0f : unit;"
+ONE, ZERO = "(realLANES)(1.0f)", "(realLANES)(0.0f)"
+LINE = "const realLANES line = {alpha} * s + {beta};"
+UNIT = f"{LINE} realLANES unit = line < 0.0f ? 0.0f : line; unit = unit > 1.0f ? 1.0f : unit;"
 # The normal distribution's tail and its `share` below s; Abramowitz and Stegun, 7.1.26.
 NORMAL = (
-    "const floatLANES r = 1.0f / (1.0f + 0.23164189f * fabs(s)), bell = exp(-0.5f * s * s),"
+    "const realLANES r = 1.0f / (1.0f + 0.23164189f * fabs(s)), bell = exp(-0.5f * s * s),"
     " tail = bell * r * (0.1274148f + r * (-0.14224837f + r * (0.71070687f"
     " + r * (-0.726576f + r * 0.53070271f)))), share = s > 0.0f ? 1.0f - tail : tail;"
 )
 # tanh(log(1 + e)) = n / (n + 2) with n = (1 + e)^2 - 1; beyond 20 it is 1, and n would overflow.
 SOFTPLUS = (
-    "const floatLANES q = s > 20.0f ? 20.0f : s, e = exp(q), n = e * (e + 2.0f),"
+    "const realLANES q = s > 20.0f ? 20.0f : s, e = exp(q), n = e * (e + 2.0f),"
     " ratio = n / (n + 2.0f);"
 )
 # The logistic function's slope is even: of e = exp(-|t|) it is this, without overflow or
@@ -47,11 +49,11 @@ ELTWISE = {
     "clip": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
     "clip_v2": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
     "elu": (  # exp(s) - 1 without cancellation
-        "const floatLANES h = tanh(0.5f * s); x = s > 0.0f ? s : {alpha} * (2.0f * h / (1.0f - h));"
+        "const realLANES h = tanh(0.5f * s); x = s > 0.0f ? s : {alpha} * (2.0f * h / (1.0f - h));"
     ),
     "exp": "x = exp(s);",
     "gelu_erf": f"{NORMAL} x = s * share;",
-    "gelu_tanh": "x = s / (1.0f + exp(-1.5957691f * s * (1.0f + 0.044715f * s * s)));",
+    "gelu_tanh": "x = s / (1.0f + exp(-1.5957691216057308f * s * (1.0f + 0.044715f * s * s)));",
     "hardsigmoid": f"{UNIT} x = unit;",
     "hardswish": f"{UNIT} x = s * unit;",
     "linear": "x = {alpha} * s + {beta};",
@@ -63,7 +65,7 @@ ELTWISE = {
     "relu without slope": "x = s <= 0.0f ? 0.0f : s;",  # 0 * -inf would be NaN
     "round": "x = rint(s);",
     "soft_relu": (  # log(1 + e) = 2 atanh(z), whose series ends at z^13 since z is below 1/3
-        "const floatLANES t = {alpha} * s, e = exp(-fabs(t)), z = e / (e + 2.0f), q = z * z,"
+        "const realLANES t = {alpha} * s, e = exp(-fabs(t)), z = e / (e + 2.0f), q = z * z,"
         " rest = z + z * q * (0.33333333f + q * (0.2f + q * (0.14285714f + q * (0.11111111f"
         " + q * (0.09090909f + q * 0.07692308f)))));"
         " x = (t > 0.0f ? s : 0.0f) + 2.0f * rest / {alpha};"
@@ -71,10 +73,20 @@ ELTWISE = {
     "sqrt": "x = sqrt(s);",
     "square": "x = s * s;",
     "swish": (  # exp(t) might vanish where s * exp(t) does not
-        "const floatLANES t = {alpha} * s, root = exp(-0.5f * fabs(t));"
+        "const realLANES t = {alpha} * s, root = exp(-0.5f * fabs(t));"
         " x = (t > 0.0f ? s : s * root * root) / (1.0f + root * root);"
     ),
     "tanh": "x = tanh(s);",
+}
+
+# In f64, where series that are cut off are not exact enough.
+ELTWISE_OF_DOUBLES = {
+    "elu": "x = s > 0.0f ? s : {alpha} * expm1(s);",
+    "gelu_erf": "x = 0.5f * s * erfc(-0.7071067811865476f * s);",
+    "soft_relu": (
+        "const realLANES t = {alpha} * s;"
+        " x = (t > 0.0f ? s : 0.0f) + log1p(exp(-fabs(t))) / {alpha};"
+    ),
 }
 
 # x = f'(s)
@@ -86,34 +98,39 @@ SLOPES = {
     "exp": "x = exp(s);",
     "gelu_erf": f"{NORMAL} x = share + s * (0.39894228f * bell);",
     "gelu_tanh": (  # beyond 10, where the slope is 1 or 0, infinity would meet 0
-        "const floatLANES q = s > 10.0f ? 10.0f : s < -10.0f ? -10.0f : s,"
-        " g = 1.5957691f * q * (1.0f + 0.044715f * q * q), e = exp(-fabs(g));"
+        "const realLANES q = s > 10.0f ? 10.0f : s < -10.0f ? -10.0f : s,"
+        " g = 1.5957691216057308f * q * (1.0f + 0.044715f * q * q), e = exp(-fabs(g));"
         " x = (q > 0.0f ? 1.0f : e) / (1.0f + e)"
-        f" + q * {BELL} * (1.5957691f * (1.0f + 0.134145f * q * q));"
+        f" + q * {BELL} * (1.5957691216057308f * (1.0f + 0.134145f * q * q));"
     ),
-    "hardsigmoid": (
-        f"{LINE} x = (line > 0.0f) & (line < 1.0f) ? (floatLANES)({{alpha}}) : {ZERO};"
-    ),
+    "hardsigmoid": (f"{LINE} x = (line > 0.0f) & (line < 1.0f) ? (realLANES)({{alpha}}) : {ZERO};"),
     "hardswish": f"{LINE} x = line >= 1.0f ? 1.0f : line > 0.0f ? {{alpha}} * s + line : 0.0f;",
     "linear": "x = {alpha};",
     "log": "x = 1.0f / s;",
-    "logistic": f"const floatLANES e = exp(-fabs(s)); x = {BELL};",
+    "logistic": f"const realLANES e = exp(-fabs(s)); x = {BELL};",
     "mish": f"{SOFTPLUS} x = ratio + q * (4.0f * e * (1.0f + e) / ((n + 2.0f) * (n + 2.0f)));",
     "pow": "x = {alpha} * {beta} * {power};",
     "constant": "x = 0.0f;",
-    "relu": f"x = s > 0.0f ? {ONE} : (floatLANES)({{alpha}});",
+    "relu": f"x = s > 0.0f ? {ONE} : (realLANES)({{alpha}});",
     "soft_relu": (  # exp(-t) might be too large for 1 / exp(-t) in full precision
-        "const floatLANES t = {alpha} * s, e = exp(-fabs(t));"
+        "const realLANES t = {alpha} * s, e = exp(-fabs(t));"
         " x = (t > 0.0f ? 1.0f : e) / (1.0f + e);"
     ),
     "sqrt": "x = 0.5f / sqrt(s);",
     "square": "x = 2.0f * s;",
     "swish": (  # beyond 128, where the slope is 1 or 0, infinity would meet 0
-        "const floatLANES t = {alpha} * s,"
+        "const realLANES t = {alpha} * s,"
         " q = t > 128.0f ? 128.0f : t < -128.0f ? -128.0f : t, e = exp(-fabs(q));"
         f" x = (q > 0.0f ? 1.0f : e) / (1.0f + e) + q * {BELL};"
     ),
-    "tanh": f"const floatLANES e = exp(-2.0f * fabs(s)); x = 4.0f * {BELL};",
+    "tanh": f"const realLANES e = exp(-2.0f * fabs(s)); x = 4.0f * {BELL};",
+}
+
+SLOPES_OF_DOUBLES = {
+    "gelu_erf": (
+        "x = 0.5f * erfc(-0.7071067811865476f * s)"
+        " + s * (0.3989422804014327f * exp(-0.5f * s * s));"
+    ),
 }
 
 # x = f' in terms of s, the value of f
@@ -170,6 +187,7 @@ CHANGES_ZERO: dict[str, Callable[[float, float], bool]] = {
 }
 INFINITE_SLOPE = ("log", "pow", "sqrt")  # at 0, for some parameters
 SIGNED_SLOPE = ("elu", "hardsigmoid", "linear", "relu")  # at 0 it may have the sign of alpha
+LIMITED = ("clip", "clip_v2")  # slopes end at limits that are rounded to f32
 BINARY_CHANGES_ZERO = ("div", "ge", "le", "eq")
 
 
@@ -186,22 +204,32 @@ def refuse_post_ops(attr: Attributes) -> Refused | None:
     return None
 
 
-def eltwise(function: str, alpha: float, beta: float, number: Number) -> Step:
-    """Compute x = function(x)."""
-    text = ELTWISE["relu without slope" if function == "relu" and alpha == 0 else function]
+def eltwise(function: str, alpha: float, beta: float, parameters: Parameters) -> Step:
+    """Compute x = function(x). The numbers become parameters."""
+    texts = ELTWISE | (ELTWISE_OF_DOUBLES if parameters.is_wide else {})
+    text = texts["relu without slope" if function == "relu" and alpha == 0 else function]
     keeps_zero = function not in CHANGES_ZERO or not CHANGES_ZERO[function](alpha, beta)
-    return Step(_of_s(text, alpha, beta, beta, number), keeps_zero)
+    return Step(_of_s(text, alpha, beta, beta, parameters), keeps_zero)
 
 
 def eltwise_gradient(
-    function: str, alpha: float, beta: float, gradient: str, number: Number, *, uses_dst: bool
+    function: str,
+    alpha: float,
+    beta: float,
+    gradient: str,
+    parameters: Parameters,
+    *,
+    uses_dst: bool,
 ) -> Step:
     """Compute x = gradient * function'(x), or where it `uses_dst` that of x = function(...)."""
-    slopes = SLOPES_OF_DST if uses_dst else SLOPES
+    wide = SLOPES_OF_DOUBLES if parameters.is_wide else {}
+    slopes = SLOPES_OF_DST if uses_dst else SLOPES | wide
     text = slopes["constant" if function == "pow" and beta == 0 else function]
     negative = function in SIGNED_SLOPE and alpha < 0
+    if function in LIMITED:
+        alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
     return Step(
-        f"{_of_s(text, alpha, beta, beta - 1, number)} x = {gradient} * x;",
+        f"{_of_s(text, alpha, beta, beta - 1, parameters)} x = {gradient} * x;",
         keeps_zero=function not in INFINITE_SLOPE and not negative,
     )
 
@@ -212,7 +240,7 @@ def binary(algorithm: str, operands: Sequence[str]) -> Step:
 
 
 def chain(
-    post_ops: Iterable[PostOp], operands: Iterable[str], old: str, number: Number
+    post_ops: Iterable[PostOp], operands: Iterable[str], old: str, parameters: Parameters
 ) -> list[Step]:
     """Compute the steps of a chain of post-ops.
 
@@ -220,15 +248,16 @@ def chain(
     """
     waiting = iter(operands)
     return [
-        _post_op(post_op, [next(waiting) for _ in post_op.operands], old, number)
+        _post_op(post_op, [next(waiting) for _ in post_op.operands], old, parameters)
         for post_op in post_ops
     ]
 
 
-def _post_op(post_op: PostOp, operands: Sequence[str], old: str, number: Number) -> Step:
+def _post_op(post_op: PostOp, operands: Sequence[str], old: str, parameters: Parameters) -> Step:
+    number = parameters.real
     match post_op.kind:
         case "eltwise":
-            return eltwise(post_op.algorithm, post_op.alpha, post_op.beta, number)
+            return eltwise(post_op.algorithm, post_op.alpha, post_op.beta, parameters)
         case "sum":
             zero_point = f" - {number(float(post_op.zero_point))}" if post_op.zero_point else ""
             return Step(f"x = x + {number(post_op.scale)} * ({old}{zero_point});")
@@ -238,14 +267,15 @@ def _post_op(post_op: PostOp, operands: Sequence[str], old: str, number: Number)
             return Step(f"x = x > 0.0f ? x : {operands[0]} * x;")
 
 
-def _of_s(text: str, alpha: float, beta: float, exponent: float, number: Number) -> str:
+def _of_s(text: str, alpha: float, beta: float, exponent: float, parameters: Parameters) -> str:
     """The statements with `s` for the former x, with their numbers and a power of s."""
+    number = parameters.real
     if "{power}" in text:
-        power = POWERS.get(exponent) or f"pow(s, (floatLANES)({number(exponent)}))"
+        power = POWERS.get(exponent) or f"pow(s, (realLANES)({number(exponent)}))"
         text = text.replace("{power}", power)
     numbers = {
         name: number(value)
         for name, value in (("alpha", alpha), ("beta", beta))
         if f"{{{name}}}" in text
     }
-    return f"{{ const floatLANES s = x; {text.format(**numbers)} }}"
+    return f"{{ const realLANES s = x; {text.format(**numbers)} }}"

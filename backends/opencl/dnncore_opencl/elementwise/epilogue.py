@@ -106,7 +106,7 @@ def epilogue(
         values.append(TO_FLOAT.get(kind, "{}").format(_value(place, kind, operand, parameters)))
     first, last = len(scaling.factors), len(scaling.factors) + len(own)
     steps = [f"x = x * ({' * '.join(values[:first])});"] if first else []
-    texts = [step.text for step in chain(post_ops, values[first:last], "old", parameters.real)]
+    texts = [step.text for step in chain(post_ops, values[first:last], "old", parameters)]
     at_random = ""
     if random:
         for name, kind, index in random.scalars:

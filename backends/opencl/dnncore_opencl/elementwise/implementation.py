@@ -24,10 +24,13 @@ from dnncore_opencl.codegen.vectors import (
     TYPES,
     bits,
     conversions,
+    is_wide,
     most_lanes,
     quick_functions,
     quick_options,
     read_bits,
+    reciprocal,
+    refuse_doubles,
     store,
     value,
     value_type,
@@ -81,6 +84,7 @@ class Pass:
         """
         self.attr = attr
         self.is_exact = bool(attr.scales or attr.zero_points)
+        self.parameters.is_wide = is_wide(op)
         self.names = {argument.name: place for place, (argument, _) in enumerate(op.tensors())}
         first = self.result + 1
         for place, (argument, desc) in enumerate(attr.arguments(op), first):
@@ -130,7 +134,7 @@ class Pass:
         self.steps += [step.text for step in steps]
         self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
-    def start(self, value: str, kind: str = "float") -> None:
+    def start(self, value: str, kind: str = "real") -> None:
         """Declare x, a value of a type, by an expression."""
         self.then(Step(f"{kind}LANES x = {value};"))
 
@@ -169,10 +173,10 @@ class Pass:
         operands = [f"v{place}" for place in range(first, first + len(attr.operands()))]
         if attr.dropout:
             self.then(Step(dropped(attr, "PLACE"), keeps_zero=False))
-        self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters.real))
+        self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters))
         scale, zero_point = (self.quantity(self._result_name, kind) for kind in QUANTIZED)
         if scale:
-            self.then(Step(f"x = x * reciprocalLANES({scale});"))
+            self.then(Step(f"x = x * {reciprocal(scale, is_wide=self.parameters.is_wide)};"))
         if zero_point:
             self.then(Step(f"x = x + {zero_point};", keeps_zero=False))
         if attr.rounding == "stochastic":
@@ -221,7 +225,8 @@ class Pass:
     def lanes(self) -> int:
         """Elements that are computed at once. All elements of a vector are padding, or none."""
         is_packed = any(desc.data_type in PACKED for desc in self.descs)
-        if not self.nest.loops or is_packed or self.row_major is not None:
+        is_single = is_packed or self.row_major is not None or self.parameters.is_wide
+        if not self.nest.loops or is_single:
             return 1
         inner = self.nest.loops[-1]
         if any(stride not in (0, 1) for stride in inner.strides):
@@ -329,7 +334,8 @@ class Pass:
         if mask is not None:
             kept = "inside ? is_kept_here : 0" if masked else "is_kept_here"
             body += f" *({self.pointers[mask]}) = {kept};"
-        return with_lanes(f"{exists}{{ {text}{body} {self._store(lanes, stored)} }}", lanes)
+        text = f"{exists}{{ {text}{body} {self._store(lanes, stored)} }}"
+        return with_lanes(text, lanes, is_wide=self.parameters.is_wide)
 
     def load(self, place: int, lanes: int) -> str:
         """Return the expression that reads a tensor's elements, as values."""
@@ -367,7 +373,7 @@ class Passes(Implementation[OpT]):
     def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
-        refused = refuse_common(op, attr) or self.refuse(op, attr, engine)
+        refused = refuse_common(op, attr, engine) or self.refuse(op, attr, engine)
         if refused:
             return refused
         return Accepted(
@@ -418,9 +424,9 @@ class Elementwise(Passes[OpT]):
         return work.launches()
 
 
-def refuse_common(op: core.Operation, attr: Attributes) -> Refused | None:
-    """Refuse formats without strides, and unknown post-ops."""
+def refuse_common(op: core.Operation, attr: Attributes, engine: Any) -> Refused | None:
+    """Refuse formats without strides, unknown post-ops, and f64 where a device lacks it."""
     for argument, desc in op.tensors():
         if desc.format_kind != "blocked":
             return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")
-    return refuse_post_ops(attr)
+    return refuse_post_ops(attr) or refuse_doubles(engine, op)

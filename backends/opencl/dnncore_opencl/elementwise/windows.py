@@ -72,8 +72,9 @@ class Windows:
         self.axis = axis
         self.lanes = lanes
         self.innermost = innermost
-        self.kind = "float"  # of values; the workspace's are integers
         self.parameters = Parameters.of(self.tensors, self.written, is_restrict=True)
+        self.parameters.is_wide = self.result.data_type == "f64"
+        self.kind = "double" if self.parameters.is_wide else "float"  # of values, not of workspaces
         seed(attr, self.parameters, len(self.tensors))
 
     @property
@@ -171,6 +172,7 @@ class Windows:
     def _vectors(self) -> dict[str, str]:
         return {
             "LANES": str(self.lanes),
+            "REAL": "double" if self.parameters.is_wide else "float",
             "FLOATS": vector(self.kind, self.lanes),
             "INTS": vector("int", self.lanes),
             "TO_INTS": f"convert_{vector('int', self.lanes)}",
@@ -223,7 +225,7 @@ class Windows:
         if self.attr.reads_dst:
             text += f"const FLOATS old = LOAD_{self.written[0].upper()}({at}); "
         operands = [f"operand{place}" for place in range(len(names))]
-        steps = chain(self.attr.post_ops, operands, "old", self.parameters.real)
+        steps = chain(self.attr.post_ops, operands, "old", self.parameters)
         text += " ".join(f"{{ {step.text} }}" for step in steps)
         number, size = self.parameters.index, self.result.dims
         strides = [math.prod(size[dim + 1 :]) for dim in range(len(size))]
@@ -233,7 +235,7 @@ class Windows:
         )
         along, data_type = number(strides[self.axis]), self.result.data_type
         text += rounded_vector(self.attr, data_type, self.lanes, place_text, along)
-        return with_lanes(text, self.lanes)
+        return with_lanes(text, self.lanes, is_wide=self.parameters.is_wide)
 
 
 def lanes_along(
@@ -242,8 +244,11 @@ def lanes_along(
     """Return how many of the `size` elements along `axis` can be computed at once.
 
     They lie side by side in all `tensors`, and are all padding or none. On CPUs vectors may
-    overlap, unless that would add the old value of dst twice.
+    overlap, unless that would add the old value of dst twice. In f64 it is one.
     """
+    tensors = list(tensors)
+    if any(desc.data_type == "f64" for desc in tensors):
+        return 1
     tensors = [desc for desc in tensors if desc.dims[axis] == size]
     chains = [digits(desc, axis) for desc in tensors]
     if any(chain[-1].stride != 1 for chain in chains):

@@ -52,7 +52,7 @@ class LRN(Implementation[backend.LRN]):
         """Accept every layout of strides and blocks, with post-ops."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
         workspace = op.workspace_desc(hint)
-        refused = refuse_common(op, attr) or refuse_workspace(workspace, op.src.dims, "f32")
+        refused = refuse_common(op, attr, engine) or refuse_workspace(workspace, op.src.dims, "f32")
         if refused:
             return refused
         tensors = {argument.name: desc for argument, desc in op.tensors(workspace)}

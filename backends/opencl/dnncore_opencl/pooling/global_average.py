@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
-from dnncore_opencl.codegen.vectors import COMPUTED
+from dnncore_opencl.codegen.vectors import COMPUTED, WITH_F64
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_common
 from dnncore_opencl.elementwise.random import ROUNDING
@@ -30,7 +30,7 @@ class Mean(Implementation[core.PoolingForward]):
     ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         op = op.resolve_any(dst=op.src)
-        refused = _refuse(op) or refuse_common(op, attr)
+        refused = _refuse(op) or refuse_common(op, attr, engine)
         if refused:
             return refused
         stages = Stages(engine, MEAN_OF_TWO.with_descs(src=op.src, dst=op.dst), attr)
@@ -48,6 +48,7 @@ class Repetition(Elementwise[core.PoolingBackward]):
     """Backward: each cell gets the same share."""
 
     name = NAME
+    data_types = WITH_F64
     like: ClassVar = {"diff_src": "diff_dst"}
 
     def refuse(self, op: core.PoolingBackward, attr: Attributes, engine: Any) -> Refused | None:

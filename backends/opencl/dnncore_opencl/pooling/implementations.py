@@ -14,8 +14,8 @@ from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import (
-    COMPUTED,
     HALVES,
+    WITH_F64,
     bits,
     has_pairs,
     load,
@@ -44,7 +44,7 @@ ROW_REGISTERS, PAIR_REGISTERS = 128, 96
 # The lowest number and minus infinity, two of each in a word.
 LOWEST_PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "0xff80ff80u")}
 LOWEST = {
-    "f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f",
+    "f64": "-0x1.fffffffffffffp1023", "f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f",
     "s32": "INT_MIN", "s8": "SCHAR_MIN", "u8": "0",
 }  # fmt: skip
 
@@ -53,7 +53,7 @@ class Pooling(Implementation[core.Pooling]):
     """One kernel, with the workspace in any layout."""
 
     name = "opencl:gather"
-    data_types = COMPUTED
+    data_types = WITH_F64
     attributes = (*POST_OP_WORDS, ROUNDING)
     takes_repeats = True
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
@@ -67,7 +67,7 @@ class Pooling(Implementation[core.Pooling]):
             return Refused("format", f"{other} is 'any', and no other tensor gives its format")
         op = op.resolve_any(**{name: getattr(op, other)})
         workspace = op.workspace_desc(hint)
-        refused = refuse_common(op, attr) or refuse_workspace(
+        refused = refuse_common(op, attr, engine) or refuse_workspace(
             workspace, op.dst_role.dims, op.workspace_type
         )
         if refused:
@@ -209,7 +209,7 @@ def _window(op: core.Pooling, windows: Windows) -> dict[str, str]:
         op.algorithm.upper(): "",
         "CELLS": parameters.real(math.prod(op.kernel)),
         "LOWEST_NUMBER": LOWEST[op.result.data_type],
-        "LOWEST_CELL": "-INFINITY" if windows.kind == "float" else "INT_MIN",
+        "LOWEST_CELL": "INT_MIN" if windows.kind == "int" else "-INFINITY",
     }
     if is_small and not windows.engine.is_cpu:
         defines["UNROLL"] = ""

@@ -26,8 +26,9 @@ ROWS_HELD = 256  # of a tile, and of the windows that see it
 
 
 def fits(op: Pooling, windows: Windows) -> bool:
-    """Whether the tensors have plain rows that fit, and there are no post-ops."""
-    if windows.engine.is_cpu or windows.has_steps or not 1 <= len(op.kernel) <= 2:
+    """Whether the tensors have plain rows that fit, not of f64, and there are no post-ops."""
+    is_wide = windows.parameters.is_wide
+    if windows.engine.is_cpu or is_wide or windows.has_steps or not 1 <= len(op.kernel) <= 2:
         return False
     plain = all(
         desc.padded_dims == desc.dims and not desc.inner_blocks for desc in windows.tensors.values()

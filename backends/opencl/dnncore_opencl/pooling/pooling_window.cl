@@ -26,7 +26,7 @@ static inline INDEX end_tap(const INDEX start, const INDEX step, const INDEX tap
 #ifdef AVG_INCLUDE_PADDING
 #define SHARE(d, h, w) (1.0f / CELLS)
 #else
-#define SHARE(d, h, w) (1.0f / (float)(SEEN_ALONG(D, d) * SEEN_ALONG(H, h) * SEEN_ALONG(W, w)))
+#define SHARE(d, h, w) (1.0f / (REAL)(SEEN_ALONG(D, d) * SEEN_ALONG(H, h) * SEEN_ALONG(W, w)))
 #endif
 
 // Does what follows at the taps that see a cell, from the last to the first.

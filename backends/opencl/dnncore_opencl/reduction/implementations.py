@@ -70,7 +70,7 @@ class Reduction(Implementation[core.Reduction]):
     ) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(dst=op.dst.with_format(None)) if op.dst.is_any else op
-        refused = refuse_common(op, attr) or refuse_algorithm(op.algorithm, ALGORITHMS)
+        refused = refuse_common(op, attr, engine) or refuse_algorithm(op.algorithm, ALGORITHMS)
         if refused:
             return refused
         stages = Stages(engine, op, attr)
@@ -317,7 +317,7 @@ class Stages:
             value = read(self.engine, desc.data_type, lanes, at)
             text += f"const {vector(value_type(desc.data_type), side)} value{i} = {value}; "
         values = [f"value{i}" for i in range(len(self.results) - 1)]
-        steps = chain(self.attr.post_ops, values, "old", parameters.real)
+        steps = chain(self.attr.post_ops, values, "old", parameters)
         text += " ".join(f"{{ {step.text} }}" for step in steps)
         step = self.kept.loops[-1].strides[-1] if self.kept.loops else 0
         text += rounded_vector(

@@ -54,7 +54,7 @@ INT, UINT, LONG = (
     Value(text, np.dtype(kind))
     for text, kind in (("int", np.int32), ("uint", np.uint32), ("long", np.int64))
 )
-FLOAT = Value("float", np.dtype(np.float32))
+FLOAT, DOUBLE = (Value(text, np.dtype(kind)) for text, kind in (("float", "f4"), ("double", "f8")))
 
 
 @dataclass(frozen=True)

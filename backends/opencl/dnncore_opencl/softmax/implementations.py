@@ -18,16 +18,18 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_opencl.codegen.grid import Shares, power_of_two
 from dnncore_opencl.codegen.layout import Digits, Nest, Parameters, decode, digits, offset_text
 from dnncore_opencl.codegen.vectors import (
-    COMPUTED,
     HALVES,
     TO_FLOAT,
     TYPES,
+    WITH_F64,
     conversions,
+    is_wide,
     most_lanes,
     quick_functions,
     quick_options,
     read,
     read_bits,
+    reciprocal,
     value,
     value_type,
     vector,
@@ -107,7 +109,7 @@ class Rows:
         )
         offsets = [desc.offset0 for desc in descs]
         steps = [s or 0 for loop in nest.loops for s in loop.strides]
-        if tensors.attr.dropout:
+        if tensors.attr.dropout or result.data_type == "f64":
             return cls(nest, chains, 1, 1)
         if all(chain[-1].stride == 1 for chain in chains[: len(tensors.named)] if chain):
             blocks = [chain[-1].size for chain in chains if len(chain) > 1]
@@ -147,7 +149,7 @@ class Softmax(Implementation[core.Softmax]):
     """
 
     element_work: float = math.inf
-    data_types = COMPUTED
+    data_types = WITH_F64
     attributes = (*POST_OP_WORDS, "scales", *RANDOM)
     takes_repeats = True
 
@@ -157,7 +159,7 @@ class Softmax(Implementation[core.Softmax]):
         """Accept every layout of strides and blocks, with post-ops."""
         first = next(desc for _, desc in op.tensors())
         op = op.resolve_any(**{argument.name: first for argument, _ in op.tensors()})
-        refused = refuse_common(op, attr)
+        refused = refuse_common(op, attr, engine)
         if refused:
             return refused
         claim = self.efficiency(op, engine, digits(op.result, op.axis)[-1].stride == 1)
@@ -178,6 +180,7 @@ class Softmax(Implementation[core.Softmax]):
         tensors = Tensors.of(op, attr)
         rows = Rows.of(engine, tensors, op.axis)
         parameters = Parameters.of(tensors.named, {op.result_name})
+        parameters.is_wide = is_wide(op)
         shares, held = self.shares(op, engine, rows)
         grid = shares.grid(engine, rows.nest.size)
         quick = quick_functions(engine, op.result.data_type, attr)
@@ -189,7 +192,7 @@ class Softmax(Implementation[core.Softmax]):
                 f"EXACT_{name.upper()}": ""
                 for name in ("src", "dst")
                 if name in tensors.named
-                and tensors.named[name].data_type == "f32"
+                and tensors.named[name].data_type in ("f32", "f64")
                 and (name != "src" or name not in attr.scales)
             },
             **({} if quick else {"HOLDS_EXP": ""}),  # quick ones cost less than their registers
@@ -209,7 +212,12 @@ class Softmax(Implementation[core.Softmax]):
         drawn = functions(attr, widths)
         if "dst" in attr.scales and not drawn:
             drawn = (with_lanes(template("reciprocal"), 1),)
-        snippets = (*halves, *drawn, *shares.snippets(engine), template("rows"))
+        snippets = (
+            *halves,
+            *drawn,
+            *shares.snippets(engine, is_wide=is_wide(op)),
+            template("rows"),
+        )
         options = quick_options(engine, tensors.named.values(), attr)
         work = op.result.nelems * self.element_work
         launch = grid.launch(kernel, parameters, defines, snippets, options, work)
@@ -301,20 +309,20 @@ def _post_ops(
                 own = 1 if rows.repeats(place) else width
                 bits = read(engine, desc.data_type, own, f"{name} + {name.upper()}_AT(j)")
                 operands.append(f"({vector(value_type(desc.data_type), width)})({bits})")
-        steps = chain(attr.post_ops, operands, f"{result}{suffix}(j)", parameters.real)
+        steps = chain(attr.post_ops, operands, f"{result}{suffix}(j)", parameters)
         text = ""
         if attr.dropout:
             mask = f"{MASK}[{result}_AT(j)] = is_kept_here;" if attr.dropout.has_mask else ""
             text = f"{dropped(attr, 'PLACE_AT(j)')} {mask} "
         text += " ".join(step.text for step in steps)
         if "dst" in attr.scales:
-            text += f" x = x * reciprocal({TO_FLOAT[attr.scales['dst'].data_type]});".format(
-                "dst_scales[0]"
-            )
+            scale = TO_FLOAT[attr.scales["dst"].data_type].format("dst_scales[0]")
+            factor = reciprocal(scale, is_wide=parameters.is_wide).replace("LANES", "")
+            text += f" x = x * {factor};"
         step = rows.step if is_random(attr) else 0
         data_type = tensors.named[result.lower()].data_type
         text += rounded_vector(attr, data_type, width, "PLACE_AT(j)", parameters.index(step))
-        defines[f"FINISH{suffix}"] = with_lanes(text, width)
+        defines[f"FINISH{suffix}"] = with_lanes(text, width, is_wide=parameters.is_wide)
     mask = f"; {MASK}[{result}_AT(j)] = 0" if attr.dropout and attr.dropout.has_mask else ""
     return {**defines, "STORE_PADDING(j)": f"STORE(j, 0.0f){mask}"}
 
@@ -337,10 +345,11 @@ def _vectors(engine: Any, rows: Rows, tensors: Tensors, factor: str) -> dict[str
     factor: of src; empty for 1.
     """
     wide = rows.lanes * rows.side_by_side
+    kind = value_type(tensors.descs[tensors.result].data_type)
     defines = {
         "LANES": str(rows.lanes),
-        "WIDE": vector("float", wide),
-        "ROW": vector("float", rows.side_by_side),
+        "WIDE": vector(kind, wide),
+        "ROW": vector(kind, rows.side_by_side),
     }
     for place, (name, desc) in enumerate(tensors.named.items()):
         pointer = f"{name} + {name.upper()}_AT(j)"
