@@ -54,6 +54,7 @@ GROUP = 128  # work-items, where rows need no more
 LARGEST_GROUP = 1024  # where the device has it, and half of it where two tensors are held
 LINE = 8  # workers that read a line of 128 bytes in vectors
 ACROSS = 32  # work-items side by side across rows, a line of floats
+RUN = 256  # vectors of a long row that a worker adds up before it adds the sum to its total
 MOST_HELD = 32  # floats of a tensor that a work-item keeps in registers
 
 
@@ -183,11 +184,13 @@ class Softmax(Implementation[core.Softmax]):
         parameters.is_wide = is_wide(op)
         shares, held = self.shares(op, engine, rows)
         grid = shares.grid(engine, rows.nest.size)
+        vectors = op.result.dims[op.axis] // rows.lanes
         quick = quick_functions(engine, op.result.data_type, attr)
         defines = {
             **({"LOG": ""} if op.algorithm == "log" else {}),
             **shares.defines,
             "HELD": str(held),
+            **({"RUN": str(RUN)} if vectors > 4 * RUN * shares.workers else {}),
             **{
                 f"EXACT_{name.upper()}": ""
                 for name in ("src", "dst")

@@ -31,6 +31,17 @@
 #define READ_AGAIN READ
 #endif
 
+// With RUN, a worker's sum is that of runs of RUN vectors: one running sum would lose digits.
+#ifdef RUN
+#define END_RUN(sum, run, j)                                                                       \
+    if ((j) / (WORKERS * LANES) % RUN == RUN - 1) {                                                \
+        sum += run;                                                                                \
+        run = 0.0f;                                                                                \
+    }
+#else
+#define END_RUN(sum, run, j)
+#endif
+
 #define ADD(a, b) ((a) + (b))
 #define LARGER(a, b) ((b) > (a) ? (b) : (a)) // ignores NaN, which the sum of exponentials meets
 

@@ -16,13 +16,15 @@ __kernel GROUP_SIZE void softmax_backward($parameters)
         ROW_PLACE
         HOLD(DST, held_y);
         HOLD(DIFF_DST, held_diff);
-        WIDE wide = 0.0f;
+        WIDE wide = 0.0f, run = 0.0f;
         ROW total = 0.0f;
         VECTORS {
             const WIDE y = READ(DST, held_y, i, j);
             const WIDE diff = READ(DIFF_DST, held_diff, i, j);
-            wide += TERM(y, diff);
+            run += TERM(y, diff);
+            END_RUN(wide, run, j)
         }
+        wide += run;
         REST total += TERM(DST(j), DIFF_DST(j));
         total = sum_of(wide, total, worker, shared);
         VECTORS {

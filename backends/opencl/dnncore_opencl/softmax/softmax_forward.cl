@@ -54,8 +54,13 @@ __kernel GROUP_SIZE void softmax_forward($parameters)
         largest = max_of(wide, largest, worker, shared);
         ROW total = 0.0f;
         wide = 0.0f;
+        WIDE run = 0.0f;
 #ifdef LOG
-        VECTORS wide += exp(READ_AGAIN(SRC, held, i, j) - largest);
+        VECTORS {
+            run += exp(READ_AGAIN(SRC, held, i, j) - largest);
+            END_RUN(wide, run, j)
+        }
+        wide += run;
         REST total += exp(SRC(j) - largest);
         total = log(sum_of(wide, total, worker, shared));
         VECTORS {
@@ -71,9 +76,11 @@ __kernel GROUP_SIZE void softmax_forward($parameters)
 #else
         VECTORS {
             const WIDE value = exp(READ_AGAIN(SRC, held, i, j) - largest);
-            wide += value;
+            run += value;
+            END_RUN(wide, run, j)
             TAKE_EXP(exps, i, j, value);
         }
+        wide += run;
         REST {
             const ROW value = exp(SRC(j) - largest);
             total += value;
