@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from ml_dtypes import iinfo
 
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.attributes import Attributes
+from dnncore.comparison.quantized import is_integer_product
 from dnncore.ops import Operation, PoolingForward, Reduction, Reorder
 from dnncore.problem import driver_of
 from dnncore.tensors.datatypes import data_type
@@ -59,6 +60,113 @@ def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0, mean: float = 
     return values.astype(desc.dtype)
 
 
+# -- scales, zero points and the like --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Arguments of attributes: scales, zero points, the probability and the seeds of dropout.
+
+    scales: scales(op, name, desc, seed) returns those of the argument `name`.
+    zero_points: zero_points(name, desc, seed) does the same.
+    shares: the probabilities of dropout.
+    """
+
+    scales: Callable[[Operation, str, MemoryDesc, Seed], Array]
+    zero_points: Callable[[str, MemoryDesc, Seed], Array]
+    shares: tuple[float, ...] = (0.1, 0.3, 0.9)
+
+    def __call__(self, op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Array:
+        """The values of an argument."""
+        if name.endswith(("seed", "offset")):
+            return _any_integers(desc, seed)
+        if name == "dropout_probability":
+            rng = np.random.default_rng(seed)
+            return rng.choice(self.shares, desc.dims).astype(desc.dtype)
+        if name.endswith("_zero_points"):
+            return self.zero_points(name, desc, seed)
+        return self.scales(op, name, desc, seed)
+
+
+def _is_of_result(name: str) -> bool:
+    return name.startswith(("dst", "diff"))
+
+
+def _zero_points(most: int) -> Callable[[str, MemoryDesc, Seed], Array]:
+    """Integers of a magnitude up to `most`, and up to 3 in types of 4 bits."""
+
+    def draw(_name: str, desc: MemoryDesc, seed: Seed) -> Array:
+        own = min(most, 3) if data_type(desc.data_type).bits < 8 else most
+        return fill_integers(desc, seed, -own, own)
+
+    return draw
+
+
+def _tied_zero_points(name: str, desc: MemoryDesc, seed: Seed) -> Array:
+    """Small integers. Those of the result have magnitudes up to 100, so that digits cancel."""
+    if not _is_of_result(name):
+        return _zero_points(3)(name, desc, seed)
+    signs = fill_integers(desc, seed, -1, 1)
+    magnitudes = 2.0 ** np.random.default_rng(seed).uniform(0, np.log2(100), desc.dims)
+    return (signs * np.minimum(magnitudes, iinfo(desc.dtype).max)).astype(desc.dtype)  # type: ignore[no-untyped-call]
+
+
+def _usual_scales(_op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Array:
+    """Then products of all s8 and u8 are about sqrt(K), and most results stay within s8."""
+    low, high = (0.05, 0.3) if _is_of_result(name) else (1 / 128, 1 / 40)
+    return np.random.default_rng(seed).uniform(low, high, desc.dims).astype(desc.dtype)
+
+
+def _powers_of_two(_op: Operation, _name: str, desc: MemoryDesc, seed: Seed) -> Array:
+    """With these, small integers have exact results."""
+    return (2.0 ** np.random.default_rng(seed).integers(-2, 2, desc.dims)).astype(desc.dtype)
+
+
+ODD = (3, 5, 7, 11)
+
+
+def _tied_scales(op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Array:
+    """Powers of two with one odd factor, where docs/types.md fixes all steps.
+
+    The odd factors cancel, so that many results lie in the middle of two integers. Without a
+    reciprocal or with a contraction of steps, they lie beside it.
+    """
+    factor = 1
+    if isinstance(op, Reorder) or is_integer_product(op):
+        factor = np.random.default_rng(np.ravel(seed)[0]).choice(ODD)  # the same for all names
+    values: Array = _powers_of_two(op, name, desc, seed) * factor
+    return values.astype(desc.dtype)
+
+
+def _wide_scales(_op: Operation, _name: str, desc: MemoryDesc, seed: Seed) -> Array:
+    """Magnitudes from 1/64 to 64, of both signs."""
+    rng = np.random.default_rng(seed)
+    signs = rng.choice([-1.0, 1.0], desc.dims)
+    values: Array = signs * 2.0 ** rng.uniform(-6, 6, desc.dims)
+    return values.astype(desc.dtype)
+
+
+WIDEST = {"weights": 18}
+"""Bits of zero points of s32. With 24 bits of src, sums of 2,000 products fit into 53 bits."""
+
+
+def _wide_zero_points(name: str, desc: MemoryDesc, seed: Seed) -> Array:
+    """All integers of a type with 8 or fewer bits. Of s32, so large ones that sums wrap around."""
+    if data_type(desc.data_type).bits <= 8:
+        return _any_integers(desc, seed)
+    rng = np.random.default_rng(seed)
+    bits = WIDEST.get(name.removesuffix("_zero_points"), 24)
+    signs = rng.choice([-1, 1], desc.dims)
+    values: Array = np.rint(signs * 2.0 ** rng.uniform(bits / 2, bits, desc.dims))
+    return values.astype(desc.dtype)
+
+
+USUAL = Parameters(_usual_scales, _zero_points(20))
+EXACT = Parameters(_powers_of_two, _zero_points(3), (0.5, 0.75))
+TIED = Parameters(_tied_scales, _tied_zero_points, (0.5, 0.75))
+WIDE = Parameters(_wide_scales, _wide_zero_points)
+
+
 # -- kinds of values ------------------------------------------------------------------------------
 
 
@@ -76,6 +184,7 @@ class FillKind:
         multiply or leave out. "operands": bias, operands of post-ops, and old values of the result.
     random_order: whether bounds for terms in random order apply. Other values have few large terms
         or exponents whose squares leave f32's range.
+    parameters: the scales, zero points and the like.
     """
 
     draw: Callable[[Operation, MemoryDesc, Seed], Array]
@@ -85,6 +194,7 @@ class FillKind:
     exact_chains: bool = True
     of: Literal["all", "one factor", "operands"] = "all"
     random_order: bool = False
+    parameters: Parameters = field(default_factory=lambda: USUAL)
 
     def __call__(self, op: Operation) -> Fill:
         """Return the function that fills the operation's tensors."""
@@ -93,14 +203,14 @@ class FillKind:
 
 @dataclass(frozen=True)
 class _FillOf:
-    """Fills tensors of an operation. `is_exact`: whether results are exact."""
+    """Fills tensors of an operation."""
 
     kind: FillKind
     op: Operation
 
     @property
-    def is_exact(self) -> bool:
-        return self.kind.exact_terms > 0
+    def parameters(self) -> Parameters:
+        return self.kind.parameters
 
     def __call__(self, desc: MemoryDesc, seed: Seed) -> Array:
         if desc.data_type[0] in "su":
@@ -270,14 +380,21 @@ def _slabs(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
 
 
 FILLS: Mapping[str, FillKind] = {
-    "integers": FillKind(_integers, exact_terms=2**20, exact_result=2**24),
+    "integers": FillKind(_integers, exact_terms=2**20, exact_result=2**24, parameters=EXACT),
     "random": FillKind(_random, _all_small_integers, random_order=True),
     "ties": FillKind(
-        _ties, _tied_integers, exact_terms=2**12, exact_result=2**18, exact_chains=False
+        _ties,
+        _tied_integers,
+        exact_terms=2**12,
+        exact_result=2**18,
+        exact_chains=False,
+        parameters=TIED,
     ),
     "cancellation": FillKind(_cancelling, random_order=True),
-    "wide": FillKind(_wide, _any_integers),
-    "large": FillKind(_magnitudes(17, 30, half=(8, 15.99), negative=True), _any_integers),
+    "wide": FillKind(_wide, _any_integers, parameters=WIDE),
+    "large": FillKind(
+        _magnitudes(17, 30, half=(8, 15.99), negative=True), _any_integers, parameters=WIDE
+    ),
     "tiny": FillKind(_tiny),
     "special": FillKind(_special, of="one factor"),
     "slabs": FillKind(_slabs, of="one factor"),
@@ -320,36 +437,15 @@ def operand_names(op: Operation, attr: Attributes) -> set[str]:
 def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> dict[str, Array]:
     """Return an array for each tensor of `reads`. Each name has its own seed."""
     own = {row.name for row in op.ARGUMENTS} | {name for name, _ in attr.operands()}
-    is_exact = getattr(fill, "is_exact", True)
+    parameters = getattr(fill, "parameters", EXACT)
     values = {}
     for name, desc in reads(op, attr).items():
         seeds = (seed, zlib.crc32(name.encode()))
         if name in own:
             values[name] = fill(desc, seeds)
         else:
-            values[name] = _parameters(name, desc, seeds, is_exact)
+            values[name] = parameters(op, name, desc, seeds)
     return values
-
-
-def _parameters(name: str, desc: MemoryDesc, seed: Seed, is_exact: bool) -> Array:
-    """Draw scales, zero points, a probability or a seed.
-
-    is_exact: draw powers of two and small integers, with which small integers have exact results.
-    """
-    rng = np.random.default_rng(seed)
-    if name.endswith(("seed", "offset")):
-        return _any_integers(desc, seed)
-    if name == "dropout_probability":
-        shares = [0.5, 0.75] if is_exact else [0.1, 0.3, 0.9]
-        return rng.choice(shares, desc.dims).astype(desc.dtype)
-    if name.endswith("_zero_points"):
-        most = 3 if is_exact or desc.data_type in ("s4", "u4") else 20
-        return fill_integers(desc, seed, -most, most)
-    if is_exact:
-        return (2.0 ** rng.integers(-2, 2, desc.dims)).astype(desc.dtype)
-    # Then products of all s8 and u8 are about sqrt(K), and most results stay within s8.
-    low, high = (0.05, 0.3) if name.startswith(("dst", "diff")) else (1 / 128, 1 / 40)
-    return rng.uniform(low, high, desc.dims).astype(desc.dtype)
 
 
 # -- exactness ------------------------------------------------------------------------------------

@@ -13,15 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from dnncore.attributes import Attributes
+from dnncore.attributes import Attributes, PostOp
 from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
-from dnncore.ops.types import Row
+from dnncore.ops.types import INTEGER_TYPES, Row
 from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.driver import Driver
+from dnncore.quantization import Scales, ZeroPoints
+from dnncore.tensors.datatypes import data_type
 from dnncore.testing.problems.random_problems import draw_words
 from dnncore.testing.problems.types_and_attributes import (
     direction_of,
@@ -44,6 +46,8 @@ LEAST_ELEMENTS = 8  # of a result
 LEAST_TERMS = 8  # two per product
 MOST_ROWS = 30  # of an operation type in "smoke", unless all inputs have new types
 MOST_DRAWS = 40  # of attributes
+DIGITS = (0.2345675, -1.2345675)
+"""Parameters of post-ops that need all digits of f32, so that each rounding of a step shows."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,10 @@ def _typed(rng: Random, combination: _Combination, sources: _Sources) -> Iterato
 
 
 def _attributes(rng: Random, op: Operation) -> Attributes | None:
-    """Valid attributes that depend on types; None if the operation has none."""
+    """Valid attributes that depend on types; None if the operation has none.
+
+    Half of them have post-ops, too, one in four has one scale and zero point for each tensor.
+    """
     for _ in range(MOST_DRAWS):
         try:
             attr = Attributes(**quantization(rng.choice, op))
@@ -224,5 +231,26 @@ def _attributes(rng: Random, op: Operation) -> Attributes | None:
         except DescriptorError:
             continue
         if attr.words:
-            return attr
+            return _extended(Random(f"{rng.random()}"), op, attr)  # noqa: S311 - reproducible
     return None
+
+
+def _extended(rng: Random, op: Operation, attr: Attributes) -> Attributes:
+    if rng.randrange(4) == 0:
+        attr = replace(attr, scales=_single(op, Scales), zero_points=_single(op, ZeroPoints))
+    if rng.randrange(2) and op.result_name == "dst":
+        zero_point = rng.choice((3, -100)) if op.result.data_type in INTEGER_TYPES else 0
+        chain = [PostOp.eltwise("linear", *DIGITS), PostOp.sum(DIGITS[0], zero_point)]
+        rng.shuffle(chain)
+        attr = replace(attr, post_ops=chain)
+    return attr
+
+
+def _single(op: Operation, kind: type[Any]) -> dict[str, Any]:
+    """One value for each tensor that may have one."""
+    masks = op.scale_masks if kind is Scales else op.zero_point_masks
+    return {
+        name: kind()
+        for name, allowed in masks.items()
+        if 0 in allowed and (kind is Scales or not data_type(getattr(op, name).data_type).is_float)
+    }
