@@ -189,7 +189,9 @@ class BrgemmData(Brgemm):
         pixels = -(-op.result.dims[-1] // g.phase_stride[2])
         depth = max(1, g.depth * len(g.taps) // math.prod(g.phase_stride))
         stored = self.isa.lanes if op.result.has_padding else g.columns
-        share = self.arithmetic(op).speed(self.isa) * lesser_share(self.isa, stored, depth)
+        arithmetic = self.arithmetic(op)
+        filled = g.depth / (arithmetic.group * max(1, arithmetic.groups(g.depth)))
+        share = arithmetic.speed(self.isa) * filled * lesser_share(self.isa, stored, depth)
         return share * utilisation(self.isa, pixels, g.columns)
 
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:

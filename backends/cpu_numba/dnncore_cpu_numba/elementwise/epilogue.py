@@ -12,6 +12,7 @@ needs to know, one row of `post_ops.Stage`, follows the operands in their table.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,11 +33,12 @@ from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 class Correction:
     """x = x - the product of operands, of sums of integers; it precedes all other stages.
 
-    splats: as in `Operand`. types: of integers; () if all are s32.
+    splats, fixed: as in `Operand`. types: of integers; () if all are s32.
     """
 
     splats: tuple[bool, ...] = (False,)
     types: tuple[str, ...] = ()
+    fixed: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Operand:
 
     splats: for each tensor that it reads, whether it has one value for all lanes of a vector.
     types: the type of each; () if all are f32. `select` reads a condition after its operand.
+    fixed: for each, whether all rows of a tile have the same values; () if none.
 
     Two algorithms are those of scales: `scale` multiplies by the product of operands, `descale` by
     the reciprocal of one.
@@ -53,6 +56,7 @@ class Operand:
     algorithm: str
     splats: tuple[bool, ...] = (False,)
     types: tuple[str, ...] = ()
+    fixed: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,17 @@ def _stage(post_op: PostOp, operand: Callable[[str, int], Operand], *, fused: bo
             return operand("prelu", 1)
         case kind:
             raise post_ops.UnknownAlgorithm(f"has no post-op {kind!r}")
+
+
+def with_fixed(chain: Epilogue, fixed: Sequence[bool]) -> Epilogue:
+    """The chain; fixed: for each operand, whether all rows of a tile have the same values."""
+    rest = iter(fixed)
+    return tuple(
+        replace(stage, fixed=tuple(itertools.islice(rest, len(stage.splats))))
+        if isinstance(stage, Correction | Operand)
+        else stage
+        for stage in chain
+    )
 
 
 def has_calls(attr: Attributes) -> bool:
@@ -241,19 +256,18 @@ def apply(
     calls = iter(operands[_operand_rows(chain) :])
     corrections = [stage for stage in chain if isinstance(stage, Correction)]
     for correction in corrections:
-        types = correction.types or ("s32",) * len(correction.splats)
-        own = _typed(views, correction.splats, types)
-        for i, (m, n) in enumerate(places):
-            values = [view.load_integer(m, n, splat=splat) for view, splat in own]
-            tile[i] = builder.sub(tile[i], functools.reduce(builder.mul, values))
+        own = _Values(views, correction, "s32")
+        product = own.at_places(places, lambda *values: functools.reduce(builder.mul, values))
+        tile = [builder.sub(x, y) for x, y in zip(tile, product, strict=True)]
     tile = [c.as_real(x, "s32" if x.type.element == I32 else c.real) for x in tile]
     for stage in chain[len(corrections) :]:
         match stage:
             case Operand(algorithm):
-                own = _typed(views, stage.splats, stage.types or ("f32",) * len(stage.splats))
-                for i, (m, n) in enumerate(places):
-                    values = [view.load(m, n, splat=splat) for view, splat in own]
-                    tile[i] = _BINARY[algorithm](builder, tile[i], *values)
+                own = _Values(views, stage, "f32")
+                prepare = functools.partial(_FACTORS.get(algorithm, _as_they_are), builder)
+                values = own.at_places(places, prepare)
+                emit = _BINARY.get(algorithm, _times)
+                tile = [emit(builder, x, *y) for x, y in zip(tile, values, strict=True)]
             case Sum(scale, zero_point, fused):
                 factor = vir.constant(c.vector, scale)
                 for i, (m, n) in enumerate(places):
@@ -269,12 +283,34 @@ def apply(
     return tile
 
 
-def _typed(
-    views: Iterator[View], splats: Sequence[bool], types: Sequence[str]
-) -> list[tuple[View, bool]]:
-    """The next operands, and whether each has one value for all lanes."""
-    pairs = zip(splats, types, strict=True)
-    return [(replace(next(views), data_type=own), splat) for splat, own in pairs]
+class _Values:
+    """The operands of a stage, the next of the views. data_type: of those whose type it omits."""
+
+    def __init__(self, views: Iterator[View], stage: Correction | Operand, data_type: str) -> None:
+        count = len(stage.splats)
+        types, fixed = stage.types or (data_type,) * count, stage.fixed or (False,) * count
+        self.is_integer = data_type == "s32"
+        self.operands = [
+            (replace(next(views), data_type=own), splat, is_fixed)
+            for own, splat, is_fixed in zip(types, stage.splats, fixed, strict=True)
+        ]
+
+    def at_places(
+        self, places: Sequence[tuple[int, int]], prepare: Callable[..., Any]
+    ) -> list[Any]:
+        """prepare(*vectors) for each place, emitted once for all rows that have the same values."""
+        all_fixed = all(is_fixed for *_, is_fixed in self.operands)
+        found = {}
+        for m, n in dict.fromkeys((0 if all_fixed else m, n) for m, n in places):
+            found[m, n] = prepare(
+                *(
+                    view.load_integer(0 if is_fixed else m, n, splat=splat)
+                    if self.is_integer
+                    else view.load(0 if is_fixed else m, n, splat=splat)
+                    for view, splat, is_fixed in self.operands
+                )
+            )
+        return [found[0 if all_fixed else m, n] for m, n in places]
 
 
 def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
@@ -379,9 +415,21 @@ _BINARY: dict[str, Callable[..., Value]] = {
     "ne": _compared("!="),
     "select": _select,
     "prelu": _prelu,
-    "scale": lambda builder, x, *scales: builder.fmul(x, functools.reduce(builder.fmul, scales)),
-    "descale": lambda builder, x, y: builder.fmul(x, builder.fdiv(vir.constant(x.type, 1.0), y)),
 }
+_FACTORS: dict[str, Callable[..., Sequence[Value]]] = {
+    "scale": lambda builder, *scales: [functools.reduce(builder.fmul, scales)],
+    "descale": lambda builder, scale: [builder.fdiv(vir.constant(scale.type, 1.0), scale)],
+}
+"""What an algorithm multiplies with, of its operands."""
+
+
+def _as_they_are(_builder: Builder, *values: Value) -> Sequence[Value]:
+    return values
+
+
+def _times(builder: Builder, x: Value, factor: Value) -> Value:
+    return builder.fmul(x, factor)
+
 
 INLINE: dict[str, Callable[..., Value]] = {
     "abs": _lanewise("fabs"),

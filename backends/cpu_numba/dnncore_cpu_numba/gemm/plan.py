@@ -361,8 +361,7 @@ class PlannedImplementation(Implementation[OpT]):
             return Refused("device", obstacle)
         arithmetic = self.arithmetic(op)
         factors = [desc.data_type for _, desc in op.tensors()[:2]]
-        exact = arithmetic.is_integer or self.has_exact_sums(op)
-        if factors[0] in INTEGERS and not exact:
+        if factors[0] in INTEGERS and not arithmetic.is_integer:
             return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
@@ -374,10 +373,6 @@ class PlannedImplementation(Implementation[OpT]):
     def arithmetic(self, op: OpT) -> Arithmetic:
         """The products that this implementation computes the operation with."""
         return F32_PRODUCTS
-
-    def has_exact_sums(self, op: OpT) -> bool:
-        """Whether products of integers, computed in f32, are exact."""
-        return False
 
     def kept(self, op: OpT) -> tuple[str, ...]:
         """The names of arguments that are read or written in their own types."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore_cpu_numba.elementwise.epilogue import call_rows
+from dnncore_cpu_numba.elementwise.epilogue import call_rows, with_fixed
 from dnncore_cpu_numba.gemm.bands import bands
 from dnncore_cpu_numba.gemm.cover import TileKind
 from dnncore_cpu_numba.gemm.microkernel import UNROLL, Microkernel
@@ -25,6 +25,8 @@ def tile_steps(problem: MatrixProblem, blocking: Blocking) -> list[Step]:
         return []
     calls = [Matrix(Table(row)) for row in call_rows(problem.epilogue)]
     problem = dataclasses.replace(problem, operands=[*problem.operands, *calls]).collapsed()
+    fixed = [operand.row == 0 for operand in problem.operands]
+    problem = dataclasses.replace(problem, epilogue=with_fixed(problem.epilogue, fixed))
     return [_step(band, Tiling.of(band, blocking)) for band in bands(problem)]
 
 

@@ -22,20 +22,23 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import Attributes, Convolution, Refused
+from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
-from dnncore_cpu_numba.codegen.type_conversion import FLOATS
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS, STORED
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
-from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel
+from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel, Sums
 from dnncore_cpu_numba.convolution.depthwise.task import depthwise_loop
 from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, DepthwiseView
 from dnncore_cpu_numba.convolution.geometry import Geometry, dot
 from dnncore_cpu_numba.convolution.image import Image
-from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows, with_fixed
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.plan import INTEGERS, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
-from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor
 
 # Of what matrix tiles reach, measured: where each vector of the input serves one plane of the
 # output, where it is read from cache for several, and where it has several channels of a group.
@@ -109,47 +112,64 @@ class Depthwise(Brgemm):
 
 
 class DepthwiseData(Depthwise):
-    """Forward and backward by data: each pixel of the output gathers from the input.
-
-    Short sums of integers are computed in f32, where they are exact.
-    """
+    """Forward and backward by data: each pixel of the output gathers from the input."""
 
     data_types = (*FLOATS, *INTEGERS)
     attributes = ATTRIBUTES
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
-        """Refuse zero points of factors, with which sums in f32 may be inexact."""
-        if refusal := super().refused(op, attr):
+        """Refuse integers that are copied as f32, in another order, where sums are inexact."""
+        if refusal := super().refused(op, attr) or refuse_varying(op, attr):
             return refusal
-        names = [name for name in attr.zero_points if name != op.result_name]
-        if names:
-            return Refused("attribute", f"no zero points of {', '.join(names)}")
-        return refuse_varying(op, attr)
+        read, _ = DepthwiseView.of(self.isa, Geometry.of(op)).orders
+        if read is not None and op.data_type in INTEGERS and not _is_exact_in_f32(op, attr):
+            return Refused("attribute", "sums are too large for f32, in which channels are copied")
+        return None
 
-    def has_exact_sums(self, op: Convolution) -> bool:
-        """Whether all partial sums of 8-bit integers are integers that f32 holds."""
-        _, _, ic, *kernel = op.grouped_weights
-        return ic * math.prod(kernel) * LARGEST_PRODUCT <= EXACT
+    def arithmetic(self, op: Convolution) -> Arithmetic:
+        """Products of single elements."""
+        return Arithmetic("s32", "s32") if op.data_type in INTEGERS else F32_PRODUCTS
+
+    def kept(self, op: Convolution) -> tuple[str, ...]:
+        """The arguments whose channels keep their order."""
+        g = Geometry.of(op)
+        orders = DepthwiseView.of(self.isa, g).orders
+        images = zip((g.gathered, op.result_name), orders, strict=True)
+        return ("weights", op.BIAS, *(name for name, order in images if order is None))
 
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         view = DepthwiseView.of(self.isa, Geometry.of(op))
-        width, (read, written) = view.width, view.orders
-        src = self.read_image(plan, plan.tensors[view.g.gathered], width, order=read)
+        width, (read, written), is_integer = view.width, view.orders, op.data_type in INTEGERS
+        gathered, result = plan.tensors[view.g.gathered], plan.tensors[op.result_name]
+        src = self.read_image(plan, gathered, width, order=read)
         weights = self._read_weights(plan, op)
-        fused = op.data_type not in INTEGERS
-        epilogue, operands = self._epilogue(plan, op, attr, width, written, fused=fused)
-        dst, edge = self._write_image(plan, plan.tensors[op.result_name], width, attr, written)
+        epilogue, operands = self._epilogue(plan, op, attr, width, written, fused=not is_integer)
+        dst, edge = self._write_image(plan, result, width, attr, written)
+        types = (gathered.desc.data_type, weights.desc.data_type, result.desc.data_type)
+        sums: Sums = "s32" if is_integer and not _is_exact_in_f32(op, attr) else "f32"
+        zero_points = [plan.tensors.get(f"{name}_zero_points") for name in ("src", "weights")]
         loop = _Loop(
             view, view.image(src), view.filter(weights), view.matrix(dst),
-            [view.matrix(operand) for operand in operands], edge, epilogue,
+            [view.matrix(operand) for operand in operands], edge, epilogue, types, sums,
+            zero_points,
         )  # fmt: skip
         plan.add(functools.partial(loop.step, plan.num_threads))
 
 
+def _is_exact_in_f32(op: Convolution, attr: Attributes) -> bool:
+    """Whether all partial sums of 8-bit integers are integers that f32 holds."""
+    _, _, ic, *kernel = op.grouped_weights
+    has_zero_points = any(name != op.result_name for name in attr.zero_points)
+    return not has_zero_points and ic * math.prod(kernel) * LARGEST_PRODUCT <= EXACT
+
+
 @dataclass(frozen=True)
 class _Loop:
-    """One step of a program that computes a depthwise convolution; dims are in the view's order."""
+    """One step of a program that computes a depthwise convolution; dims are in the view's order.
+
+    types, sums: as in `DepthwiseKernel`. zero_points: those of src and weights.
+    """
 
     view: DepthwiseView
     src: Matrix
@@ -158,6 +178,9 @@ class _Loop:
     operands: Sequence[Matrix]
     edge: Any
     epilogue: Epilogue
+    types: tuple[str, str, str]
+    sums: Sums
+    zero_points: Sequence[Tensor | None]
 
     def step(self, threads: int) -> Step:
         """Compile the kernels and lay out the parameters."""
@@ -166,7 +189,8 @@ class _Loop:
             return Step(depthwise_loop, {}, items=0)
         lanes, width = view.isa.lanes, view.width
         vectors = -(-width // lanes)
-        is_contiguous = self.src.block == self.dst.block == 4 * lanes
+        src_size, _, dst_size = self._sizes
+        is_contiguous = (self.src.block, self.dst.block) == (src_size * lanes, dst_size * lanes)
         chunk = min(vectors, VECTORS) if is_contiguous else 1
         chunks = -(-vectors // chunk)
         items = batch * view.planes[1] * chunks
@@ -184,7 +208,7 @@ class _Loop:
             "weights_plane": self.weights.outer[2], "weights_block": self.weights.block,
             "dst": self.dst.address, "dst_batch": image, "dst_plane": plane,
             "dst_block": self.dst.block, "operand_count": len(operands),
-            "operands": [_operand(operand) for operand in operands],
+            "operands": [_operand(operand) for operand in operands], **self._zero_points(),
         }  # fmt: skip
         return Step(depthwise_loop, values, items * strips)
 
@@ -197,7 +221,9 @@ class _Loop:
         most = min(most, (max(0, places - row.span) // row.advance + 1) * row.period)
         kernel = DepthwiseKernel(
             view.isa, row.tiles(most), self.src.spatial[2], self.dst.row, self.weights.row,
-            view.channels, self.weights.outer[1], epilogue=self.epilogue, ahead=self._ahead(),
+            view.channels, self.weights.outer[1], ahead=self._ahead(),
+            epilogue=with_fixed(self.epilogue, [operand.row == 0 for operand in self.operands]),
+            types=self.types, sums=self.sums, zero_points=self._zero_types,
         )  # fmt: skip
         partial = dataclasses.replace(kernel, edge=self.edge)
         whole, lanes = divmod(view.width, view.isa.lanes)
@@ -209,9 +235,28 @@ class _Loop:
         }
 
     @property
+    def _zero_types(self) -> tuple[str, str]:
+        """The types of zero points; "" where there is none."""
+        src, weights = (own.desc.data_type if own else "" for own in self.zero_points)
+        return src, weights
+
+    def _zero_points(self) -> dict[str, Param]:
+        names = ("src_zero_point", "weights_zero_point")
+        return {
+            name: own.address if own else 0
+            for name, own in zip(names, self.zero_points, strict=True)
+        }
+
+    @property
+    def _sizes(self) -> list[int]:
+        """The bytes of elements of src, weights and dst."""
+        return [vir.bytes_of(STORED[data_type]) for data_type in self.types]
+
+    @property
     def _src_bytes(self) -> int:
         g = self.view.g
-        return 4 * g.batch * g.groups * g.depth * math.prod(g.dst if g.backward else g.src)
+        pixels = g.batch * math.prod(g.dst if g.backward else g.src)
+        return self._sizes[0] * pixels * g.groups * g.depth
 
     def _streams(self) -> bool:
         """Whether dst is written past the caches, since src and dst are larger than these."""
@@ -219,8 +264,9 @@ class _Loop:
         pixels = view.g.batch * view.rows * view.gathers[2].length
         written = pixels * view.planes[1] * view.width
         steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
-        in_lines = 4 * view.isa.lanes == LINE and not any(step % LINE for step in steps)
-        return in_lines and self._src_bytes + 4 * written >= STREAM_BYTES
+        size = self._sizes[2]
+        in_lines = size * view.isa.lanes == LINE and not any(step % LINE for step in steps)
+        return in_lines and self._src_bytes + size * written >= STREAM_BYTES
 
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of rows and of lists; see `DepthwiseKernel`."""

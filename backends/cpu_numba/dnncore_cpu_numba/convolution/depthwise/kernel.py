@@ -14,13 +14,16 @@ direction make no difference beyond that.
 
 Innermost, a kernel repeats a tile for several vectors of channels: where channels are contiguous,
 these are the neighbours in memory.
+
+Elements of any type are converted as they are loaded. Sums are f32, or s32 of factors without their
+zero points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from llvmlite import ir
 
@@ -33,6 +36,7 @@ from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
 from dnncore_cpu_numba.gemm.microkernel import Emitter
 
 ROW = Record(
@@ -43,6 +47,7 @@ ROW = Record(
     ("z y", "index"),
     ("ahead", "bytes", "to the last row of src that the next row sees"),
 )
+Sums: TypeAlias = Literal["f32", "s32"]
 PAIR = Record("entry of a row's list", ("src weights", "bytes", "offsets"))
 OPERAND = Record("operand of rows", ("address", "address"), ("block x z y", "bytes", "strides"))
 DEPTHWISE_CALL = Record(
@@ -55,6 +60,7 @@ DEPTHWISE_CALL = Record(
     ("src_block weights_block dst_block", "bytes", "from vector to vector"),
     ("lanes", "count"),
     ("operands", Pointer(OPERAND), "of the epilogue"),
+    ("src_zero_point weights_zero_point", "address", "where there is one"),
 )
 
 
@@ -67,6 +73,8 @@ class DepthwiseKernel(NativeKernel):
     edge: what all vectors are, see `Microkernel`. streamed: full ones go past the caches; dst is
         aligned to cache lines then.
     ahead: the rows of src that are prefetched, as distances from the row's `ahead`.
+    types: of src, weights and dst. sums: the type of sums; s32 only of 8-bit integers.
+    zero_points: the types of those of src and weights; "" stands for none.
     """
 
     ARGUMENTS = DEPTHWISE_CALL
@@ -82,6 +90,9 @@ class DepthwiseKernel(NativeKernel):
     epilogue: Epilogue = ()
     streamed: bool = False
     ahead: tuple[int, ...] = ()
+    types: tuple[str, str, str] = ("f32", "f32", "f32")
+    sums: Sums = "f32"
+    zero_points: tuple[str, str] = ("", "")
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).rows()
@@ -92,6 +103,11 @@ class _Emitter(Emitter):
 
     def rows(self) -> None:
         """Compute all rows of output."""
+        names = ("src_zero_point", "weights_zero_point")
+        self.zero_points = [
+            self._view(self.args[name], I64(0), own).load_integer(0, 0, splat=True) if own else None
+            for name, own in zip(names, self.kernel.zero_points, strict=True)
+        ]
 
         def row(index: Value, _none: Sequence[Value]) -> list[Value]:
             table = self.record(self.args["rows"], index, ROW)
@@ -152,8 +168,9 @@ class _Emitter(Emitter):
             return self._row_of_taps(tile, src, weights, sums)
 
         self._prefetch(tile, b.add(b.sub(at["src"], row["src"]), row["ahead"]))
-        sums = vir.loop(b, row["count"], [self.vector(None)] * tile.pixels, taps)
-        dst = self._view(at["dst"], I64(self.kernel.dst_pixel))
+        zero = self.arithmetic.sums(self.kernel.isa.lanes)(None)
+        sums = vir.loop(b, row["count"], [zero] * tile.pixels, taps)
+        dst = self._view(at["dst"], I64(self.kernel.dst_pixel), self.kernel.types[2])
         places = [(m, 0) for m in range(tile.pixels)]
         sums = epilogue.apply(self.kernel.epilogue, sums, dst, operands, places)
         for (m, n), x in zip(places, sums, strict=True):
@@ -181,14 +198,33 @@ class _Emitter(Emitter):
             factors = {}
             for tap in sorted({tap for seen in tile.seen for tap, _ in seen}):
                 place = vir.at(b, weights, tap * kernel.tap + channel * kernel.channel)
-                factors[tap] = vir.load(b, place, self.vector, None)
+                factors[tap] = self._factor(place, 1, None)
             order = vir.spread(kernel.isa.lanes, kernel.channels, channel)
             for place, readers in tile.readers.items():
                 pointer = vir.at(b, src, place * kernel.src_pixel)
-                x = vir.shuffled(b, vir.load(b, pointer, self.vector, self.mask), order)
+                x = vir.shuffled(b, self._factor(pointer, 0, self.mask), order)
                 for pixel, tap in readers:
-                    sums[pixel] = vir.multiply_add(b, x, factors[tap], sums[pixel])
+                    sums[pixel] = self.arithmetic.multiply_add(
+                        b, kernel.isa, [x], [factors[tap]], sums[pixel]
+                    )
         return sums
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """The multiplication and addition of vectors of factors."""
+        return Arithmetic(self.kernel.sums, self.kernel.sums)
+
+    def _factor(self, pointer: Value, number: int, mask: Value | None) -> Value:
+        """A vector of src (number 0) or of weights (1), as it is multiplied."""
+        kernel, zero = self.kernel, self.zero_points[number]
+        data_type = kernel.types[number]
+        view = View(
+            self.builder, self.vector, pointer, I64(0), I64(0), 0, mask, data_type, kernel.isa
+        )
+        if kernel.sums == "f32":
+            return view.load(0, 0)
+        x = view.load_integer(0, 0, splat=False)
+        return x if zero is None else self.builder.sub(x, zero)
 
     def _operand_row(self, number: int, row: vir.Values) -> tuple[Value, Value, Value]:
         """An operand's address at a row, and its strides from pixel to pixel, vector to vector."""
@@ -197,7 +233,6 @@ class _Emitter(Emitter):
         shifts = [b.mul(row[dim], table[dim]) for dim in ("z", "y")]
         return b.add(table["address"], b.add(*shifts)), table["x"], table["block"]
 
-    def _view(self, place: Value, pixel: Value) -> View:
-        pointer = vir.address(self.builder, place)
-        isa = self.kernel.isa
-        return View(self.builder, self.vector, pointer, pixel, I64(0), 0, self.mask, isa=isa)
+    def _view(self, place: Value, pixel: Value, data_type: str = "f32") -> View:
+        pointer, isa = vir.address(self.builder, place), self.kernel.isa
+        return View(self.builder, self.vector, pointer, pixel, I64(0), 0, self.mask, data_type, isa)

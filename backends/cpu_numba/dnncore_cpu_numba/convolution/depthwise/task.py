@@ -35,6 +35,7 @@ DEPTHWISE = Record(
     ("dst", "address"),
     ("dst_batch dst_plane dst_block", "bytes", "strides"),
     ("operand_count", "count"),
+    ("src_zero_point weights_zero_point", "address"),
     ("operands", Many(MATRIX)),
 )
 ROOM = Record("room of operands", ("operands", Many(OPERAND, MOST_OPERANDS)))
@@ -84,5 +85,6 @@ def _run(params, room, kernel, image, plane, vector, vectors, first, last):
         kernel, src=src, weights=weights, dst=dst, rows=params.rows[first],
         row_count=last - first, lists=params.lists, vectors=vectors, src_block=params.src_block,
         weights_block=params.weights_block, dst_block=params.dst_block, lanes=params.lanes,
-        operands=address(room.operands),
+        operands=address(room.operands), src_zero_point=params.src_zero_point,
+        weights_zero_point=params.weights_zero_point,
     )  # fmt: skip

@@ -100,7 +100,8 @@ class DepthwiseView:
 
         outer: planes and, in one, channels of the side that is gathered from; the other's planes.
         """
-        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
+        size = weights.desc.itemsize
+        block, oc, ic, *taps = (size * stride for stride in weights.desc.strides)
         read, written = (oc, ic) if self.g.backward else (ic, oc)
         outer = self.channels * read, read, written
         return self.matrix(Matrix(weights.address, outer, taps[2], block, tuple(taps[:2])))

@@ -32,6 +32,7 @@ from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.runtime.program import Param, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
+IMAGES = ("src", "diff_dst")
 VECTORS = 8  # of channels of a work item where they are contiguous, measured
 SUMS_PER_PIXEL = 3  # registers for sums for each register for a pixel of a tile, measured
 
@@ -39,23 +40,32 @@ SUMS_PER_PIXEL = 3  # registers for sums for each register for a pixel of a tile
 class DepthwiseWeights(Depthwise):
     """Backward by weights and bias."""
 
+    def kept(self, op: Convolution) -> tuple[str, ...]:
+        """The images whose channels keep their order."""
+        orders = DepthwiseView.of(self.isa, Geometry.of(op)).orders
+        return tuple(name for name, order in zip(IMAGES, orders, strict=True) if order is None)
+
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         view = DepthwiseView.of(self.isa, Geometry.of(op))
+        tensors = [plan.tensors[name] for name in IMAGES]
         src, diff_dst = (
-            view.image(self.read_image(plan, plan.tensors[name], view.width, order=order))
-            for name, order in zip(("src", "diff_dst"), view.orders, strict=True)
+            view.image(self.read_image(plan, tensor, view.width, order=order))
+            for tensor, order in zip(tensors, view.orders, strict=True)
         )
+        types = (tensors[0].desc.data_type, tensors[1].desc.data_type)
         most = MAX_TENSORS - 2 - len(attr.operands())
         lanes = self.isa.lanes
-        in_turn = src.block == diff_dst.block == 4 * lanes and view.width > lanes
+        vectors = [tensor.desc.itemsize * lanes for tensor in tensors]
+        in_turn = [src.block, diff_dst.block] == vectors and view.width > lanes
         division = _division(view, plan.num_threads, most, in_turn=in_turn)
         output = plan.tensors["diff_weights"]
         wanted = output.desc.with_format(self.weights_format(op))
         sums = _Sums(plan, output, wanted, division["parts"], attr)
         bias = self._bias(plan, view, division["parts"])
         weights = view.filter(weights_as_6d(sums.first, op.src_role.ndims))
-        plan.add(_Loop(view, division, in_turn, src, diff_dst, weights, sums, bias).step)
+        loop = _Loop(view, division, in_turn, src, diff_dst, weights, sums, bias, types)
+        plan.add(loop.step)
         sums.finish(plan, attr)
         if bias is not None:
             bias.finish(plan, Attributes())
@@ -123,6 +133,7 @@ class _Loop:
     """The step that sums. All dims are in the view's order.
 
     in_turn: vectors of channels take turns. weights: where the sums lie.
+    types: of src and diff_dst.
     """
 
     view: DepthwiseView
@@ -133,6 +144,7 @@ class _Loop:
     weights: Matrix
     sums: _Sums
     bias: _Sums | None
+    types: tuple[str, str]
 
     def step(self) -> Step:
         """Compile the kernels and lay out the parameters."""
@@ -202,7 +214,7 @@ class _Loop:
         _, src_row, src_pixel = self.src.spatial
         kernel = DepthwiseWeightsKernel(
             view.isa, view.gathers[2].tiles(most), src_pixel, fresh * src_row, fresh,
-            self.diff_dst.spatial[2], taps, view.channels, bias, self.in_turn,
+            self.diff_dst.spatial[2], taps, view.channels, bias, self.in_turn, types=self.types,
         )  # fmt: skip
         whole, lanes = divmod(view.width, view.isa.lanes)
         partial = replace(kernel, edge="masked")

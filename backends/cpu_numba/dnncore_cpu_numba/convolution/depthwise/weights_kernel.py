@@ -27,6 +27,7 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
+from dnncore_cpu_numba.codegen.type_conversion import load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.gemm.microkernel import Emitter
@@ -67,6 +68,7 @@ class DepthwiseWeightsKernel(NativeKernel):
     taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
     vector, those of the first one come first. bias: diff_dst is summed as well.
     in_turn: there are several vectors. edge: whether all lanes are valid, or `lanes` of them.
+    types: of src and diff_dst; sums are f32.
     """
 
     ARGUMENTS = DEPTHWISE_WEIGHTS_CALL
@@ -82,6 +84,7 @@ class DepthwiseWeightsKernel(NativeKernel):
     bias: bool
     in_turn: bool
     edge: Literal["full", "masked"] = "full"
+    types: tuple[str, str] = ("f32", "f32")
 
     @property
     def copies(self) -> int:
@@ -186,7 +189,7 @@ class _Emitter(Emitter):
         b, kernel, sums = self.builder, self.kernel, list(sums)
         pointer = vir.address(b, first)
         pixels = [
-            vir.load(b, vir.at(b, pointer, m * kernel.diff_dst_pixel), self.vector, self.mask)
+            self._factor(vir.at(b, pointer, m * kernel.diff_dst_pixel), kernel.types[1])
             for m in range(tile.pixels)
         ]
         stale = kernel.taps[: -kernel.fresh]  # an earlier tile has read them
@@ -215,6 +218,11 @@ class _Emitter(Emitter):
                 sums[i] = b.fadd(sums[i], x)
         return sums
 
+    def _factor(self, pointer: Value, data_type: str) -> Value:
+        """A vector of src or diff_dst as float32."""
+        isa = self.kernel.isa
+        return load_as_f32(self.builder, pointer, data_type, isa.lanes, self.mask, isa)
+
     def _row_of_taps(
         self, tile: DepthwiseTile, src: Value, pixels: Sequence[Value], width: int,
         sums: Sequence[Value], *, is_fresh: bool,
@@ -226,7 +234,7 @@ class _Emitter(Emitter):
             pointer = vir.at(b, src, place * self.kernel.src_pixel)
             if is_fresh:
                 vir.prefetch(b, vir.at(b, pointer, self.kernel.ahead))
-            x = vir.load(b, pointer, self.vector, self.mask)
+            x = self._factor(pointer, self.kernel.types[0])
             for channel in range(channels):
                 own = vir.shuffled(b, x, vir.spread(lanes, channels, channel))
                 for pixel, tap in readers:
