@@ -2,6 +2,7 @@
 
 import pytest
 from combinations import every
+from instruction_sets import names_in_turn
 
 pytest.importorskip("numba")
 
@@ -9,6 +10,7 @@ import dnncore as dnn
 from dnncore.problem import read
 from dnncore.testing import run_case
 
+CPU = dnn.engine("cpu")
 PROBLEMS = {
     "convolution forward": "--conv --dir=FWD_B mb5ic19oc37_ih40kh3ph1",
     "convolution by data": "--conv --dir=BWD_D mb5ic19oc37_ih40kh3ph1",
@@ -47,9 +49,8 @@ def test_each_thread_computes_its_part(name, threads):
     before = dnn.get_num_threads()
     dnn.set_num_threads(int(threads))
     try:
-        result = run_case(
-            problem, dnn.engine("cpu"), impl="cpu_numba:*", checks=["integers", "random"]
-        )
+        impl = names_in_turn(problem, CPU, "cpu_numba:*")
+        result = run_case(problem, CPU, impl=impl, checks=["integers", "random"])
     finally:
         dnn.set_num_threads(before)
         dnn.cache.primitives.clear()

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from instruction_sets import names_in_turn
 
 from dnncore.cache import primitives
 from dnncore.engines.engine import Engine
@@ -55,7 +56,8 @@ def failures(
     options = {"dir": (direction,)} if "dir" in DRIVERS[driver].options else {}
     found, executed = [], 0
     for problem in draw(count, driver, seed=7, only=options, types=types, most_bytes=MOST_BYTES):
-        result = run_case(problem, engine, impl=impl, checks=CHECKS)
+        names = names_in_turn(problem, engine, impl)
+        result = run_case(problem, engine, impl=names, checks=CHECKS)
         found += [str(failure) for failure in result.failures]
         executed += result.executed
     return found, executed
