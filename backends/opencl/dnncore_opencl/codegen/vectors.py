@@ -41,8 +41,8 @@ COMPUTED = ("f32", *HALVES, *INTEGERS)  # by all kernels, in f32
 WITH_F64 = (*COMPUTED, "f64")  # which is computed in f64
 CONVERTED = (*HALVES, *F8, *INTEGERS, *PACKED)  # by functions
 # One element of a result or an operand, by these functions.
-TO_FLOAT = {"f32": "({})"} | {name: f"{name}_to_float({{}})" for name in CONVERTED}
-FROM_FLOAT = {"f32": "({})"} | {name: f"float_to_{name}({{}})" for name in CONVERTED}
+TO_FLOAT = {"f32": "({})", "f64": "({})"} | {name: f"{name}_to_float({{}})" for name in CONVERTED}
+FROM_FLOAT = {"f32": "({})", "f64": "({})"} | {name: f"float_to_{name}({{}})" for name in CONVERTED}
 BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
 MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
 PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl

@@ -137,7 +137,8 @@ def _conversion(
     """Launch the conversion of a tensor."""
     work = Pass(engine, [own, copy], 1)
     work.take(Reorder(src=own, dst=copy), conversion.attr)
-    if copy.data_type == "f32":
+    work.parameters.is_wide = copy.data_type == "f64"
+    if copy.data_type in ("f32", "f64"):
         work.start(work.dequantized("src"))
     elif conversion.sources:
         work.keeps_integers = True

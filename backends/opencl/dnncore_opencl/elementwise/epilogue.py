@@ -5,10 +5,11 @@ The function is
     float post_ops(float x, float old, int i0, int i1, ... POST_PARAMS)
 
 for a result `x`, the former value `old` of the destination (read it only
-`#ifdef POST_READS_DST`) and the element's coordinates. The chain's parameters follow those of the
-kernel, which passes `POST_ARGS` on. A function that calls `post_ops` declares `POST_PARAMS`. Both
-begin with a comma, or are empty. Numbers and strides are arguments, not constants, so a chain makes
-one program for all shapes. A coordinate along which an operand is broadcast is not in the code.
+`#ifdef POST_READS_DST`) and the element's coordinates. Where tensors are f64, both values are
+doubles. The chain's parameters follow those of the kernel, which passes `POST_ARGS` on. A function
+that calls `post_ops` declares `POST_PARAMS`. Both begin with a comma, or are empty. Numbers and
+strides are arguments, not constants, so a chain makes one program for all shapes. A coordinate
+along which an operand is broadcast is not in the code.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from typing import Any
 
 from dnncore.backend import Attributes, PostOp
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import PACKED, TO_FLOAT, TYPES, scalar_functions, with_lanes
+from dnncore_opencl.codegen.vectors import (
+    PACKED,
+    TO_FLOAT,
+    TYPES,
+    reciprocal,
+    scalar_functions,
+    with_lanes,
+)
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.random import MASK, dropped, rounded
 from dnncore_opencl.runtime.launch import template
@@ -92,18 +100,21 @@ def epilogue(
     scaling: Scaling = NO_SCALING,
     *,
     is_exact: bool = False,
+    is_wide: bool = False,
 ) -> Epilogue:
     """Generate a chain for `rank` coordinates; `operands` are those of its steps, in order.
 
-    is_exact: whether each operation is rounded, so that results are equal on all devices.
+    is_exact: whether each operation is rounded, so that results are equal on all devices. is_wide:
+    whether values are doubles.
     """
-    parameters = Parameters()
+    parameters = Parameters(is_wide=is_wide)
     own = [desc.data_type for post_op in post_ops for _, desc in post_op.operands]
     kinds = [*scaling.factors, *own, *scaling.scales, *scaling.zero_points]
     values, random = [], scaling.random
     for place, (kind, operand) in enumerate(zip(kinds, operands, strict=random is None)):
         parameters.buffer(f"post{place}", f"const {TYPES[kind]}", Arg(operand.index))
-        values.append(TO_FLOAT.get(kind, "{}").format(_value(place, kind, operand, parameters)))
+        value = TO_FLOAT.get(kind, "{}").format(_value(place, kind, operand, parameters))
+        values.append(f"(double){value}" if is_wide else value)
     first, last = len(scaling.factors), len(scaling.factors) + len(own)
     steps = [f"x = x * ({' * '.join(values[:first])});"] if first else []
     texts = [step.text for step in chain(post_ops, values[first:last], "old", parameters)]
@@ -118,13 +129,14 @@ def epilogue(
             mask = f"{MASK}[{_offset(operand, parameters)}]"
         texts = random.steps(texts, at_random, mask)
     steps += texts
-    behind = ["x = x * reciprocal({});"] * len(scaling.scales)
+    behind = [f"x = x * {reciprocal('{}', is_wide=is_wide)};"] * len(scaling.scales)
     behind += ["x = x + {};"] * len(scaling.zero_points)
     steps += [text.format(value) for text, value in zip(behind, values[last:], strict=True)]
     if random and random.attr.rounding == "stochastic":
         steps.append(rounded(random.data_type, at_random))
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
-    code = with_lanes(_code(steps, parameters.schema, rank, reads_dst=reads_dst), 1)
+    code = _code(steps, parameters.schema, rank, reads_dst=reads_dst)
+    code = with_lanes(code, 1, is_wide=is_wide)
     functions = scalar_functions(kinds) + (template("philox") if random else "")
     if scaling.scales or random:
         functions += with_lanes(template("reciprocal"), 1)
@@ -150,11 +162,12 @@ def _offset(operand: Operand, parameters: Parameters) -> str:
 
 def _code(steps: Sequence[str], schema: Schema, rank: int, *, reads_dst: bool) -> str:
     coordinates = "".join(f", const int i{i}" for i in range(rank))
+    values = "realLANES x, const realLANES old"
     lines = [
         f"#define POST_PARAMS {''.join(f', {text}' for text in schema.declarations)}",
         f"#define POST_ARGS {''.join(f', {name}' for name in schema.types)}",
         *(["#define POST_READS_DST"] if reads_dst else []),
-        f"static inline float post_ops(float x, const float old{coordinates} POST_PARAMS) {{",
+        f"static inline realLANES post_ops({values}{coordinates} POST_PARAMS) {{",
         *(f"    {step}" for step in steps),
         "    return x;",
         "}",

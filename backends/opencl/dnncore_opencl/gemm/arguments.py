@@ -25,7 +25,8 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
         strides = (*batch, matrix.strides.m, *n)
         operands.append(Operand(matrix.index, matrix.offset, strides))
-    return epilogue(gemm.post_ops, operands, COORDINATES, gemm.scaling, is_exact=gemm.is_exact)
+    kinds = {"is_exact": gemm.is_exact, "is_wide": gemm.is_wide}
+    return epilogue(gemm.post_ops, operands, COORDINATES, gemm.scaling, **kinds)
 
 
 def zero_point_buffers(

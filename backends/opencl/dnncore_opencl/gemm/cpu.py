@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.codegen.vectors import COMPUTED, CONVERTED, F8, PACKED
+from dnncore_opencl.codegen.vectors import CONVERTED, F8, PACKED, TYPES, WITH_F64, vector
 from dnncore_opencl.gemm.elements import Elements
 from dnncore_opencl.gemm.family import DECOMPRESSION
 from dnncore_opencl.gemm.product import Gemm
@@ -34,7 +34,7 @@ class CpuFamily(Strided):
 
     name: ClassVar[str] = "simd"
     columns_last: ClassVar[bool] = True
-    data_types: ClassVar[tuple[str, ...]] = (*COMPUTED, *F8, *PACKED)
+    data_types: ClassVar[tuple[str, ...]] = (*WITH_F64, *F8, *PACKED)
     attributes: ClassVar[tuple[str, ...]] = DECOMPRESSION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
 
@@ -65,14 +65,15 @@ class CpuFamily(Strided):
 
     def cover(self, gemm: Gemm) -> Cover:
         """Choose the tile that wastes the fewest rows, and groups enough for all cores."""
-        columns = 2 * self.vector
-        heights = (self.tile_rows,) if self.tile_rows else TILE_ROWS[self.vector]
+        lanes = max(self.vector // 2, 4) if gemm.is_wide else self.vector
+        columns = 2 * lanes
+        heights = (self.tile_rows,) if self.tile_rows else TILE_ROWS[lanes]
         tile = min(heights, key=lambda rows: (padded(gemm.m, rows), -rows))
         n_blocks = math.ceil(gemm.columns / columns)
         wanted = math.ceil(TASKS_PER_CORE * self.units / (n_blocks * gemm.batches))
         rows = min(padded(math.ceil(gemm.m / wanted), tile), MAX_ROWS // tile * tile)
         defines: dict[str, str | int] = {
-            "VECTOR": self.vector,
+            "VECTOR": lanes,
             "TILE_ROWS": tile,
             "DEPTH": PANEL_DEPTH,
             "MAX_ROWS": MAX_ROWS,
@@ -81,22 +82,27 @@ class CpuFamily(Strided):
             "EACH_ROW(DO)": " ".join(f"DO({row})" for row in range(tile)),
         }
         groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
-        defines |= _types(gemm, self.vector)
+        defines |= _types(gemm, lanes)
         types = (gemm.a.data_type, gemm.b.data_type, gemm.c.data_type)
-        widths = [(data_type, lanes) for data_type in types for lanes in (1, self.vector)]
+        widths = [(data_type, width) for data_type in types for width in (1, lanes)]
         snippets, conversions = (template("fetch"),), ELEMENTS.snippets(widths)
         return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets, conversions)
 
 
-def _types(gemm: Gemm, vector: int) -> dict[str, str | int]:
+def _types(gemm: Gemm, lanes: int) -> dict[str, str | int]:
     """The functions of the operands, and the types of products and of their sums."""
     has_zero_points = gemm.zero_points != (None, None)
     is_wide = has_zero_points or "s32" in (gemm.a.data_type, gemm.b.data_type)
-    number = "uint" if gemm.is_integer and is_wide else "float"
-    to_sum = "(x)" if number == "uint" else f"as_uint{vector}(convert_int{vector}(x))"
+    real = TYPES[gemm.sum_type]
+    number = "uint" if gemm.is_integer and is_wide else real
+    to_sum = "(x)" if number == "uint" else f"as_uint{lanes}(convert_int{lanes}(x))"
     defines: dict[str, str | int] = {
         "NUMBER": number,
-        "SUM": "uint" if gemm.is_integer else "float",
+        "REAL": real,
+        "AS_REAL(x)": f"as_{real}(x)",
+        "AS_REALS(x)": f"as_{vector(real, lanes)}(x)",
+        "MASK(x)": f"convert_long{lanes}(x)" if gemm.is_wide else "(x)",
+        "SUM": "uint" if gemm.is_integer else real,
         "TO_SUM(x)": to_sum if gemm.is_integer else "(x)",
         "SUM_VALUE(sum)": sum_value(gemm),
         "KEPT(x)": "as_uint(x)" if gemm.is_integer else "(x)",
@@ -105,10 +111,10 @@ def _types(gemm: Gemm, vector: int) -> dict[str, str | int]:
     for name, matrix, zero_point in sides:
         data_type = matrix.data_type
         defines |= ELEMENTS.factor(name, data_type, 1, number)
-        defines |= ELEMENTS.factor(f"{name}_VECTOR", data_type, vector, number)
+        defines |= ELEMENTS.factor(f"{name}_VECTOR", data_type, lanes, number)
         if zero_point:
             values, zero = f"{name}_VECTOR_VALUE(bits)", f"{name.lower()}_zero[0]"
             defines[values] = f"({defines[values]} - ({number})({zero}))"
         defines |= {f"{name}_CONVERTS": 1} if data_type in CONVERTED else {}
     defines |= ELEMENTS.defines("C", gemm.c.data_type, 1)
-    return defines | ELEMENTS.defines("C_VECTOR", gemm.c.data_type, vector)
+    return defines | ELEMENTS.defines("C_VECTOR", gemm.c.data_type, lanes)

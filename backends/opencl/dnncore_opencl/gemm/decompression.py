@@ -171,7 +171,7 @@ def _conversion(
             along, _ = _dims(op, name)
             is_needed |= placed[f"{name}_scales"][1].dims[along] > 1
             is_needed |= any(size > 1 for size in attr.scales[name].groups)
-        kind = "f32"
+        kind = "f64" if own == "f64" else "f32"
         given = [word for word, has in (("scales", scales), ("zero_points", zeros)) if has]
     if not is_needed:
         return None

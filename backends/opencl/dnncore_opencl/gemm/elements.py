@@ -1,7 +1,8 @@
 """The elements of a product's operands in a kernel's text: how they are read, converted, written.
 
-Kernels compute in f32. They name the functions by the operand: `A_READ(at)` gives elements as they
-lie in memory, `A_VALUE(bits)` makes floats of them, `C_WRITE(at, value)` rounds and stores.
+Kernels compute in f32, or in f64 where tensors are f64. They name the functions by the operand:
+`A_READ(at)` gives elements as they lie in memory, `A_VALUE(bits)` makes numbers of them,
+`C_WRITE(at, value)` rounds and stores.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class Elements:
                 if data_type in CONVERTED and lanes > 1
             }
         )
-        texts = (with_lanes(template(name), lanes) for name, lanes in wide)
-        return (scalar, *texts) if scalar else ()
+        texts = [with_lanes(template(name), lanes) for name, lanes in wide]
+        texts += [template("fp64")] if any(data_type == "f64" for data_type, _ in pairs) else []
+        return (scalar, *texts) if scalar else tuple(texts)
 
     def _read(self, data_type: str, lanes: int, at: str) -> str:
         kind = TYPES[data_type]

@@ -4,9 +4,10 @@
 //
 // VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps
 // compilers from unrolling loops. Operands of other types become numbers on the way to panels: a
-// NUMBER is a float or, where integers with zero points are multiplied, a uint. The products of
+// NUMBER is a float, a double for f64 or, where integers with zero points are multiplied, a uint. The products of
 // other integers are floats, exact for DEPTH values of k. A SUM of integers is a uint, which wraps
-// around; at the end it holds the bits of the float that is stored.
+// around; at the end it holds the bits of the float that is stored. A REAL is a float or a double, and MASK
+// makes a condition of its width.
 // `gemm/elements.py` names the functions that read and write elements of each type.
 
 #ifdef IS_ROLLED
@@ -20,7 +21,6 @@
 #define COLUMNS (2 * VECTOR)
 #define PASTE_(x, y) x##y
 #define PASTE(x, y) PASTE_(x, y)
-typedef PASTE(float, VECTOR) floats;
 typedef PASTE(NUMBER, VECTOR) numbers;
 typedef PASTE(SUM, VECTOR) totals;
 typedef PASTE(int, VECTOR) ints;
@@ -98,7 +98,7 @@ void gemm_cpu($parameters) {
 #ifdef B_CONVERTS
                 B_TYPE target[VECTOR];
 #define GATHERED panel[2 * i + v] = B_VECTOR_VALUE(LOAD(0, target));
-#define HAS_ZERO_OUTSIDE panel[2 * i + v] = inside ? panel[2 * i + v] : (numbers)(0);
+#define HAS_ZERO_OUTSIDE panel[2 * i + v] = MASK(inside) ? panel[2 * i + v] : (numbers)(0);
 #else
                 NUMBER *target = (NUMBER *)(panel + 2 * i + v);
 #define GATHERED
@@ -116,7 +116,7 @@ void gemm_cpu($parameters) {
                         & (AS_UINTS(z) < (uints)(w_size.z)) & (AS_UINTS(w) < (uints)(w_size.w));
                     if (is_vector) {
                         const numbers x = B_VECTOR_VALUE(B_VECTOR_READ(b + start));
-                        panel[2 * i + v] = inside ? x : (numbers)(0);
+                        panel[2 * i + v] = MASK(inside) ? x : (numbers)(0);
                     } else {
                         int here[VECTOR];
                         STORE(inside, 0, here);
@@ -181,7 +181,7 @@ void gemm_cpu($parameters) {
             if (row + TILE_ROWS <= m) {
                 // A pointer for every four rows: one for each would not leave registers for sums.
                 const long step = a_m;
-                __global const float *p0 = a + row * a_m, *p1 = p0 + 4 * step, *p2 = p1 + 4 * step;
+                __global const A_TYPE *p0 = a + row * a_m, *p1 = p0 + 4 * step, *p2 = p1 + 4 * step;
 #define ELEMENT(r) ((r) < 4 ? p0 : (r) < 8 ? p1 : p2)[at + (r) % 4 * step]
                 MULTIPLY
 #undef ELEMENT
@@ -205,21 +205,21 @@ void gemm_cpu($parameters) {
         __global C_TYPE *target = c + row * c_m;
         LOOP for (int j = 0; j < columns; j++) {
 #ifdef POST_READS_DST
-            const float old = C_VALUE(C_READ(target + c_at[j]));
+            const REAL old = C_VALUE(C_READ(target + c_at[j]));
 #else
-            const float old = 0;
+            const REAL old = 0;
 #endif
-            const float x = post_ops(SUM_VALUE(sum[j]), old, z.x, z.y, z.z, row, at_n[j].x,
+            const REAL x = post_ops(SUM_VALUE(sum[j]), old, z.x, z.y, z.z, row, at_n[j].x,
                                      at_n[j].y, at_n[j].z, at_n[j].w POST_ARGS);
             sum[j] = KEPT(x);
         }
         LOOP for (int v = 0; v < columns; v += VECTOR) {
             if (c_runs[v / VECTOR]) {
                 const totals kept = sums[2 * (row - first_m) + v / VECTOR];
-                C_VECTOR_WRITE(target + c_at[v], PASTE(as_float, VECTOR)(kept));
+                C_VECTOR_WRITE(target + c_at[v], AS_REALS(kept));
             } else {
                 LOOP for (int j = v; j < min(columns, v + VECTOR); j++)
-                    C_WRITE(target + c_at[j], as_float(sum[j]));
+                    C_WRITE(target + c_at[j], AS_REAL(sum[j]));
             }
         }
     }

@@ -38,12 +38,12 @@ void gemm_reduce($parameters) {
 #endif
         for (int lane = 0; lane < LANES; lane++) {
 #ifdef POST_READS_DST
-            const float old = FROM_RESULT(((RESULT *)&results)[lane]);
+            const REAL old = FROM_RESULT(((RESULT *)&results)[lane]);
 #else
-            const float old = 0;
+            const REAL old = 0;
 #endif
-            const float own = SUM_VALUE(((SUM *)&sum)[lane]);
-            const float x = post_ops(own, old, COORDINATES(lane) POST_ARGS);
+            const REAL own = SUM_VALUE(((SUM *)&sum)[lane]);
+            const REAL x = post_ops(own, old, COORDINATES(lane) POST_ARGS);
             ((RESULT *)&results)[lane] = TO_RESULT(x);
         }
         *at = results;

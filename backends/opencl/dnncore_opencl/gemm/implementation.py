@@ -18,6 +18,7 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
+from dnncore_opencl.codegen.vectors import refuse_doubles
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.elementwise.algorithms import refuse_post_ops
 from dnncore_opencl.gemm.decompression import Decompression
@@ -53,7 +54,8 @@ class GemmImplementation(Implementation[OpT]):
     def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
         op = op.resolve_any(**self.formats(op))
-        refused = self.family.refusal(engine) or common_refusal(op, attr)
+        refused = self.family.refusal(engine) or refuse_doubles(engine, op)
+        refused = refused or common_refusal(op, attr)
         return refused or self._accepted(op, attr, engine, {})
 
     def _accepted(

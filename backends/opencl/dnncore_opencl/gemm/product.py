@@ -104,6 +104,21 @@ class Gemm:
         return {self.a.data_type, self.b.data_type} <= set(INTEGERS)
 
     @property
+    def is_wide(self) -> bool:
+        """Whether products are those of f64, which are computed in f64."""
+        return self.a.data_type == "f64"
+
+    @property
+    def sum_type(self) -> str:
+        """The type of sums in the scratchpad."""
+        return "f64" if self.is_wide else "f32"
+
+    @property
+    def sum_bytes(self) -> int:
+        """The bytes of such a sum."""
+        return 8 if self.is_wide else 4
+
+    @property
     def batches(self) -> int:
         """Products in the batch."""
         return math.prod(self.batch)

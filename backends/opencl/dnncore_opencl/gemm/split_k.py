@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from dnncore_opencl.codegen.digits import INT4, UINT4, extended, int4, inverses
 from dnncore_opencl.codegen.grid import power_of_two_within
-from dnncore_opencl.codegen.vectors import result_defines, scalar_functions
+from dnncore_opencl.codegen.vectors import TYPES, result_defines, scalar_functions
 from dnncore_opencl.elementwise.epilogue import NO_SCALING
 from dnncore_opencl.gemm.arguments import gemm_epilogue
 from dnncore_opencl.gemm.family import Plan
@@ -29,7 +29,7 @@ MOST_WAYS = 16  # work-items that share an element's parts
 MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
 # Of an element's eight digits, slowest first, four are outer and four inner ones.
 SCHEMA = Schema(
-    partial=Buffer("const FLOATS"),
+    partial=Buffer("const REALS"),
     c=Buffer("RESULT"),
     first=INT,  # vector of `partial` with which the first part begins
     step=INT,  # vectors from a part to the next
@@ -71,9 +71,9 @@ def plan(gemm: Gemm, parts: int, start: int, items: int, launch: Callable[[Gemm]
     """
     if parts == 1:
         return Plan((launch(gemm),))
-    first = start // FLOAT
+    first = start // gemm.sum_bytes
     launches = (launch(partial(gemm, first)), reduction(gemm, parts, first, items))
-    return Plan(launches, parts * part_size(gemm) * FLOAT)
+    return Plan(launches, parts * part_size(gemm) * gemm.sum_bytes)
 
 
 def part_size(gemm: Gemm) -> int:
@@ -91,6 +91,7 @@ def partial(gemm: Gemm, first: int) -> Gemm:
         dense[digit] = math.prod(extents[place + 1 :])
     n = tuple(dense[len(dense) - len(gemm.n) :])
     c = Matrix(-1, first, Strides(tuple(dense[3 - len(gemm.batch) : 3]), dense[3], n))
+    c = replace(c, data_type=gemm.sum_type)
     return replace(gemm, c=c, post_ops=(), operands=(), scaling=NO_SCALING, keeps_floats=False)
 
 
@@ -112,11 +113,13 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
     steps = gemm_epilogue(gemm)
     result = result_defines(c.data_type)
     width = str(lanes) if lanes > 1 else ""
-    kind = "uint" if gemm.is_integer else "float"
+    real = TYPES[gemm.sum_type]
+    kind = "uint" if gemm.is_integer else real
     defines: dict[str, str | int | float] = {
         "LANES": lanes,
         "WAYS": ways,
-        "FLOATS": f"float{width}",
+        "REAL": real,
+        "REALS": f"{real}{width}",
         "RESULTS": result["RESULT"] + width,
         "SUM": kind,
         "SUMS": f"{kind}{width}",

@@ -23,6 +23,7 @@ from dnncore_opencl.codegen.vectors import (
     CPU_LANES,
     TYPES,
     conversions,
+    is_wide,
     most_lanes,
     read,
     smallest_float,
@@ -45,14 +46,12 @@ LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not nei
 CPU_TASKS = 4  # work-items per core, to end together
 GPU_TASKS = 8  # per multiprocessor
 TASK = 128  # work-items of a task, where terms are neighbours
-FLOAT_BYTES = 4
 GROUP = 64  # work-items, where terms are neighbours and few
 LARGEST_GROUP = 256
 FEWEST = 4  # workers of a row: more were up to 20 % slower, fewer with long vectors 10 %
 LINE = 8  # elements that workers who share them across read side by side
 ACROSS = 32  # work-items side by side across elements
 TERMS_EACH = 16  # loads of a worker, to be worth its part in combining
-PARTS = MemoryDesc((1,))  # what a stage leaves to the next one is f32
 SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 
@@ -121,7 +120,9 @@ class Stages:
         self.op = op
         self.attr = attr
         self.places = places
-        self.scratchpad_start = scratchpad_start // FLOAT_BYTES
+        self.is_wide = is_wide(op)
+        self.parts = MemoryDesc((1,), "f64" if self.is_wide else "f32")  # for the next stage
+        self.scratchpad_start = scratchpad_start // self.parts.itemsize
         reduced = op.reduced_dims
         kept = [dim for dim in range(op.src.ndims) if dim not in reduced]
         self.results = [op.dst, *(desc for _, desc in attr.operands())]
@@ -232,7 +233,7 @@ class Stages:
     def scratchpad_bytes(self) -> int:
         """The bytes of the parts' results."""
         parts = self.first.parts if self.op.dst.nelems else 1
-        return parts * self.elements * self.side * FLOAT_BYTES if parts > 1 else 0
+        return parts * self.elements * self.side * self.parts.itemsize if parts > 1 else 0
 
     @property
     def efficiency(self) -> float:
@@ -249,8 +250,8 @@ class Stages:
     def _launch(self, stage: Stage, *, reads_src: bool, writes_dst: bool) -> Launch:
         """Make a launch. The scratchpad has the vectors of the first stage, part by part."""
         sizes = [desc.nbytes // desc.itemsize for desc in (self.op.src, *self.results)]
-        left = self.scratchpad_start + self.scratchpad_bytes // FLOAT_BYTES
-        parameters = Parameters(max(*sizes, left))
+        left = self.scratchpad_start + self.scratchpad_bytes // self.parts.itemsize
+        parameters = Parameters(max(*sizes, left), is_wide=self.is_wide)
         from_place, to_place = self.places
         parameters.buffer("src", "const SRC", Arg(from_place) if reads_src else Scratch())
         parameters.buffer("dst", "DST", Arg(to_place) if writes_dst else Scratch())
@@ -262,8 +263,8 @@ class Stages:
             seed(self.attr, parameters, max(self.places) + len(self.results))
         items = self.elements * stage.parts
         grid = stage.shares.grid(self.engine, items)
-        src = self.op.src if reads_src else PARTS
-        dst = self.op.dst if writes_dst else PARTS
+        src = self.op.src if reads_src else self.parts
+        dst = self.op.dst if writes_dst else self.parts
         defines = {
             **reduction_defines(self.op, parameters, terms=reads_src),
             **self._kept(parameters, reads_src=reads_src),
@@ -280,7 +281,7 @@ class Stages:
         types = [desc.data_type for desc in (src, dst, *results)]
         halves = conversions(self.engine, types, (1, self.side, stage.lanes * self.side))
         drawn = random_functions(self.attr, (self.side,))
-        snippets = (*halves, *drawn, *stage.shares.snippets(self.engine))
+        snippets = (*halves, *drawn, *stage.shares.snippets(self.engine, is_wide=self.is_wide))
         return grid.launch("reduction", parameters, defines, snippets)
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
@@ -329,7 +330,7 @@ class Stages:
         )
         defines = {
             "DST_AT": self._offset(0, op.dst, parameters),
-            "POST_OPS": with_lanes(text, side),
+            "POST_OPS": with_lanes(text, side, is_wide=self.is_wide),
             **({"READS_DST": ""} if self.attr.reads_dst else {}),
         }
         return defines | (self._padding(parameters) if self.padding.loops else {})
@@ -355,8 +356,8 @@ class Stages:
             "DST": TYPES[dst],
             "SIDE": str(side),
             "LANES": str(lanes),
-            "ROW": vector("float", side),
-            "WIDE": vector("float", wide),
+            "ROW": vector(value_type(self.parts.data_type), side),
+            "WIDE": vector(value_type(self.parts.data_type), wide),
             "LOAD(pointer)": read(engine, src, side, "pointer"),
             "LOAD_WIDE(pointer)": read(engine, src, wide, "pointer"),
             "LOAD_DST(pointer)": read(engine, dst, side, "pointer"),

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.codegen.vectors import COMPUTED, F8, PACKED, half_template
+from dnncore_opencl.codegen.vectors import F8, PACKED, WITH_F64, half_template
 from dnncore_opencl.devices.pocl import miscompiles_barriers
 from dnncore_opencl.gemm.elements import Elements
 from dnncore_opencl.gemm.family import DECOMPRESSION, Family, Plan
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import MANY_ITEMS, part_lengths, part_size, plan
-from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, TiledTile, launch
+from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, MAX_LOCAL, TiledTile, launch
 from dnncore_opencl.gemm.tiled.view import TiledProduct
 from dnncore_opencl.gemm.tuned import PARTS, tile_knob, with_knobs
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -45,12 +45,12 @@ class Tiled(Family):
     """The GPU family, on `units` multiprocessors.
 
     tiles: those it may choose from. parts: into which k is cut; 0 for a rule. elements: accesses to
-    tensors.
+    tensors. room: bytes of local memory.
     """
 
     name: ClassVar[str] = "tiled"
     channels_last: ClassVar[bool] = True
-    data_types: ClassVar[tuple[str, ...]] = (*COMPUTED, *F8, *PACKED)
+    data_types: ClassVar[tuple[str, ...]] = (*WITH_F64, *F8, *PACKED)
     attributes: ClassVar[tuple[str, ...]] = DECOMPRESSION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.01, "gpu": 0.6, "accelerator": 0.6}
 
@@ -58,13 +58,15 @@ class Tiled(Family):
     tiles: tuple[TiledTile, ...] = TILES
     parts: int = 0
     elements: Elements = ELEMENTS
+    room: int = MAX_LOCAL
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Self:
         """The family for an engine's device."""
         units = engine.native.device.max_compute_units
         tiles = QUICKLY_COMPILED if engine.is_cpu else TILES
-        return cls(units, tiles, elements=Elements(half_template(engine)))
+        room = engine.device.limits["local_memory"]
+        return cls(units, tiles, elements=Elements(half_template(engine)), room=room)
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:
@@ -76,6 +78,14 @@ class Tiled(Family):
             version = engine.device.version
             return Refused("device", f"this driver miscompiles barriers in loops: {version}")
         return None
+
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Tiles must have room in local memory, also those of f64."""
+        if any(tile.local_bytes(gemm.sum_bytes) <= self.room for tile in self.tiles):
+            return None
+        least = min(tile.local_bytes(gemm.sum_bytes) for tile in self.tiles)
+        reason = f"tiles must fit into {self.room} bytes of local memory; got {least}"
+        return Refused("resources", reason)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -99,7 +109,9 @@ class Tiled(Family):
 
     def choose(self, product: TiledProduct) -> tuple[TiledTile, int]:
         """Choose the tile, and the length of the parts of k, that promise the least time."""
-        choices = ((tile, part) for tile in self.tiles for part in self._parts(product, tile))
+        size = product.sum_bytes
+        tiles = [tile for tile in self.tiles if tile.local_bytes(size) <= self.room]
+        choices = ((tile, part) for tile in tiles for part in self._parts(product, tile))
         return min(choices, key=lambda choice: self._cost(product, *choice))
 
     def _parts(self, product: TiledProduct, tile: TiledTile) -> Iterator[int]:

@@ -14,8 +14,8 @@
 // along k, not along its rows. C_WIDTH neighbours along a row of c are one store. WINDOW_A or
 // WINDOW_B: the operand that is an image. A coordinate is made of digits of the row and of k. Where
 // one is outside the image, the element is 0. `gemm/elements.py` names the functions that read and
-// write elements of each type. A NUMBER is a float or, where integers are multiplied, a uint, so
-// that sums wrap around.
+// write elements of each type. A NUMBER is a float, a double for f64 or, where integers are
+// multiplied, a uint, so that sums wrap around. A REAL is a float or a double.
 //
 // The kernel does not return early if there is nothing to do, because PoCL 3.0 then drops
 // conditions after barriers. It divides by sizes that are at least 1 instead.
@@ -41,7 +41,7 @@
 // digits r, in the product of digits z.
 #define FINISH(sums)                                                                              \
     {                                                                                             \
-        float old[C_WIDTH] = {0}, result[C_WIDTH];                                                \
+        REAL old[C_WIDTH] = {0}, result[C_WIDTH];                                                 \
         READ_OLD(at)                                                                              \
         UNROLL for (int e = 0; e < C_WIDTH; e++) {                                                \
             const int4 d = digits(column + e, columns);                                           \

@@ -75,7 +75,7 @@ class TiledTile:
         require(self, TABLE % self.depth == 0, f"depth must divide {TABLE}")
         in_limits = TABLE <= self.items <= MAX_ITEMS
         require(self, in_limits, f"a group must have {TABLE} to {MAX_ITEMS} work-items")
-        has_room = self.local_bytes <= MAX_LOCAL
+        has_room = self.local_bytes() <= MAX_LOCAL
         require(self, has_room, f"tiles must fit into {MAX_LOCAL} bytes of local memory")
         loads = min(self.rows, self.columns) * self.depth
         require(self, loads % (4 * self.items) == 0, "work-items must load whole vectors")
@@ -85,16 +85,11 @@ class TiledTile:
         """Work-items of a group."""
         return self.rows // self.item_rows * (self.columns // self.item_columns)
 
-    @property
-    def local_bytes(self) -> int:
+    def local_bytes(self, number_bytes: int = 4) -> int:
         """Local memory of a group: two tiles of each operand, and tables of rows, columns and k."""
-        tiles = 2 * self.depth * (self.rows + 4 + self.columns + 4) * 4
-        return (
-            tiles
-            + 24 * max(self.rows, self.columns)
-            + 8 * min(self.rows, self.columns)
-            + 48 * TABLE
-        )
+        tiles = 2 * self.depth * (self.rows + 4 + self.columns + 4) * number_bytes
+        longer, shorter = max(self.rows, self.columns), min(self.rows, self.columns)
+        return tiles + 24 * longer + 8 * shorter + 48 * TABLE
 
     @property
     def defines(self) -> dict[str, int]:
@@ -122,7 +117,7 @@ def launch(
     """Launch a product. The sums of each part of k are `c_part` elements after the one before."""
     steps = _steps(product)
     a, b, c = product.a, product.b, product.c
-    number = "uint" if product.is_integer else "float"
+    number = "uint" if product.is_integer else product.real
     defines: dict[str, str | int | float] = {
         **tile.defines,
         "A_WIDTH": a.width,
@@ -178,6 +173,7 @@ def launch(
 def _types(product: TiledProduct, number: str, elements: Elements) -> dict[str, str]:
     """The functions of the operands, and the type in which products are added."""
     defines = {
+        "REAL": product.real,
         "NUMBER": number,
         "NUMBERS": f"{number}4",
         "SUM_VALUE(sum)": product.sum_value,
@@ -208,6 +204,7 @@ def _steps(product: TiledProduct) -> Epilogue:
         COORDINATES,
         product.scaling,
         is_exact=product.is_integer,
+        is_wide=product.real == "double",
     )
 
 

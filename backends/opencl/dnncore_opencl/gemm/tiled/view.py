@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from dnncore.backend import PostOp
 from dnncore_opencl.codegen.digits import extended
+from dnncore_opencl.codegen.vectors import TYPES
 from dnncore_opencl.elementwise.epilogue import NO_SCALING, Scaling
 from dnncore_opencl.gemm.product import Gemm, Matrix
 from dnncore_opencl.gemm.split_k import sum_value
@@ -96,7 +97,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class TiledProduct:
-    """A gemm by rows and columns; `window` is that of a or of b. sum_value: as in `split_k.py`."""
+    """A gemm by rows and columns; `window` is that of a or of b. sum_value: as in `split_k.py`.
+
+    real: the type of results before they are stored. sum_bytes: of a number in local memory.
+    """
 
     batch: tuple[int, ...]
     rows: Axis
@@ -112,6 +116,8 @@ class TiledProduct:
     scaling: Scaling = NO_SCALING
     is_integer: bool = False
     sum_value: str = "(sum)"
+    real: str = "float"
+    sum_bytes: int = 4
 
     @classmethod
     def of(cls, gemm: Gemm) -> TiledProduct:
@@ -148,6 +154,8 @@ class TiledProduct:
             scaling=gemm.scaling,
             is_integer=gemm.is_integer,
             sum_value=sum_value(gemm),
+            real=TYPES[gemm.sum_type],
+            sum_bytes=gemm.sum_bytes,
         )
 
     @property
