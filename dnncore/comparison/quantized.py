@@ -116,10 +116,15 @@ def stored(
 
 
 def allowed_steps(x: Array, noise: Noise, values: Array) -> Array:
-    """How far an integer result may be from `values`, if x was known within the noise."""
+    """How far an integer result may be from `values`, if x was known within the noise.
+
+    Where x is infinite or NaN, the result is exact, as NaN and infinities of floats must be in
+    their places.
+    """
     limits = iinfo(values.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
-    known = np.where(np.isfinite(noise.limit) & np.isfinite(x), noise.limit, np.inf)
+    known = np.where(np.isfinite(noise.limit), noise.limit, np.inf)
     right = values.astype(np.float64)
     ends = [np.clip(np.rint(x + sign * known), limits.min, limits.max) for sign in (-1, 1)]
     steps: Array = np.max([np.abs(end - right) for end in ends], axis=0)
-    return np.nan_to_num(steps, nan=np.inf)
+    steps = np.where(np.isfinite(x), steps, 0.0)  # infinity saturates, NaN becomes 0
+    return np.where(noise.is_unknown, np.inf, steps)
