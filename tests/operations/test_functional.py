@@ -420,6 +420,7 @@ def test_dlpack_is_taken():
         F.square(OnlyDLPack(np.ones(3, np.int64)))
 
 
+@pytest.mark.usefixtures("on_target")
 def test_float64_is_computed_in_float64():
     """Numbers, lists and integers beside float64 keep the digits that float32 would lose."""
     tenth = np.full((2, 3), 0.1)
