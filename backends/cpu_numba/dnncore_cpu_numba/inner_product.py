@@ -107,7 +107,7 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
 
     def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""
-        return super().refused(op, attr) or refuse_varying(op, attr)
+        return super().refused(op, attr) or refuse_varying(op, attr, self.arithmetic(op).group)
 
     def _weights_tag(self, src: MemoryDesc, arithmetic: Arithmetic) -> str:
         """Panels, which have groups of the innermost dim of a sample if these are whole."""

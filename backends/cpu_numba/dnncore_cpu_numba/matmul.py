@@ -35,7 +35,7 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
 
     def refused(self, op: MatMul, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points of integers that vary along K."""
-        return super().refused(op, attr) or refuse_varying(op, attr)
+        return super().refused(op, attr) or refuse_varying(op, attr, self.arithmetic(op).group)
 
     def resolved(self, op: MatMul) -> MatMul:
         """Weights become panels, all else row-major."""

@@ -162,7 +162,7 @@ class BrgemmData(Brgemm):
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""
-        return super().refused(op, attr) or refuse_varying(op, attr)
+        return super().refused(op, attr) or refuse_varying(op, attr, self.arithmetic(op).group)
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
         """Products of groups of channels, where the instruction set has them."""

@@ -2,7 +2,7 @@
 
     dst[i] = (src[i] - zero[i]) * scale[i]
 
-Of floats, each step is rounded to f32; integers wrap around. Places count elements from an address,
+Of floats, each step is rounded to the target; integers wrap around. Places count elements from an address,
 so that two 4-bit elements can share a byte.
 """
 
@@ -16,10 +16,11 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.type_conversion import PACKED, STORED, as_f32
+from dnncore_cpu_numba.codegen.type_conversion import PACKED, STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I8, I32, I64, Builder, Value, constant, kind_of
 
 LANES = 16  # of the vectors; LLVM splits them where registers are smaller
+REAL = ("f32", "f64")
 RUN = Record(
     "run of elements",
     ("src zero scale dst", "address"),
@@ -34,7 +35,7 @@ SIDES = ("src", "zero", "scale", "dst")
 class DecompressionKernel(NativeKernel):
     """A class of kernels.
 
-    source, target: the types of the elements; the target is f32, s8 or s32. zero, scale: those of
+    source, target: the types of the elements; the target is f32, f64, s8 or s32. zero, scale: those of
     zero points and scales, "" where there are none; zero points have no 4 bits.
     steps: of src, zero, scale and dst for kernels of vectors, 0 or 1, and 1 for src and dst; None
     stands for any steps.
@@ -86,14 +87,14 @@ class DecompressionKernel(NativeKernel):
         return []
 
     def _combined(self, builder: Builder, name: str, x: Value, y: Value) -> Value:
-        if self.target != "f32":
+        if self.target not in REAL:
             return builder.sub(x, y)
         return (builder.fsub if name == "zero" else builder.fmul)(x, y)
 
     def _number(self, builder: Builder, x: Value, own: str) -> Value:
-        """Stored elements as f32 or s32."""
-        if self.target == "f32":
-            return as_f32(builder, x, own)
+        """Stored elements as f32, f64 or s32."""
+        if self.target in REAL:
+            return converted(builder, x, own, self.target)
         wide = kind_of(x, I32)
         if x.type == wide:
             return x

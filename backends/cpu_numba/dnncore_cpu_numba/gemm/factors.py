@@ -39,7 +39,8 @@ def prepare(
         moves += ["weights"] if is_decompressed(op) else []
         for name in dict.fromkeys(moves):
             zero, scale = (values_of(plan, attr, kind, name) for kind in ("zero_points", "scales"))
-            plan.tensors[name] = decompressed(plan, plan.tensors[name], "f32", zero, scale)
+            own = decompressed(plan, plan.tensors[name], arithmetic.real, zero, scale)
+            plan.tensors[name] = own
             left.remove(name)
     elif whole:
         for name in FACTORS:

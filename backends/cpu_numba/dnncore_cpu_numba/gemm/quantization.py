@@ -77,9 +77,12 @@ class Terms:
         return from_post_ops(self.attr, operands, before=self.before, after=self.after, fused=fused)
 
 
-def refuse_varying(op: Operation, attr: Attributes) -> Refused | None:
-    """Refuse scales and zero points of integers that vary along K."""
-    if op.data_type not in INTEGERS:
+def refuse_varying(op: Operation, attr: Attributes, group: int) -> Refused | None:
+    """Refuse scales and zero points that vary along K, of integers and in groups of elements.
+
+    group: the elements of a group; 1 if factors are decompressed to the type that is multiplied.
+    """
+    if op.data_type not in INTEGERS and group == 1:
         return None
     for kind, name in varying(op, attr):
         dims = getattr(attr, kind)[name].desc(getattr(op, name)).dims

@@ -119,7 +119,9 @@ class DepthwiseData(Depthwise):
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse integers that are copied as f32, in another order, where sums are inexact."""
-        if refusal := super().refused(op, attr) or refuse_varying(op, attr):
+        if refusal := super().refused(op, attr) or refuse_varying(
+            op, attr, self.arithmetic(op).group
+        ):
             return refusal
         read, _ = DepthwiseView.of(self.isa, Geometry.of(op)).orders
         if read is not None and op.data_type in INTEGERS and not _is_exact_in_f32(op, attr):
