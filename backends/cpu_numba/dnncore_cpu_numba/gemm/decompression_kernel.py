@@ -2,8 +2,8 @@
 
     dst[i] = (src[i] - zero[i]) * scale[i]
 
-Of floats, each step is rounded to the target; integers wrap around. Places count elements from an address,
-so that two 4-bit elements can share a byte.
+Of floats, each step is rounded to the target; integers wrap around. Places count elements from an
+address, so that two 4-bit elements can share a byte.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SIDES = ("src", "zero", "scale", "dst")
 class DecompressionKernel(NativeKernel):
     """A class of kernels.
 
-    source, target: the types of the elements; the target is f32, f64, s8 or s32. zero, scale: those of
-    zero points and scales, "" where there are none; zero points have no 4 bits.
+    source, target: the types of the elements; the target is f32, f64, s8 or s32. zero, scale: those
+    of zero points and scales, "" where there are none; zero points have no 4 bits.
     steps: of src, zero, scale and dst for kernels of vectors, 0 or 1, and 1 for src and dst; None
     stands for any steps.
     """
