@@ -143,7 +143,6 @@ def test_workspaces_of_another_form_are_refused(engine):
 
 
 def test_f64_is_refused_by_devices_that_lack_it(engine):
-    """Reorders alone take it."""
     device = SimpleNamespace(extensions="cl_khr_fp16", native_vector_width_float=4)
     without = SimpleNamespace(
         is_cpu=True,
@@ -157,6 +156,10 @@ def test_f64_is_refused_by_devices_that_lack_it(engine):
             "opencl:pointwise: device: Small does not compute in f64 (no cl_khr_fp64)"
             in reasons(without, op)
         )
+    desc = desc.with_data_type("f64")
+    refusal = "device: Small does not compute in f64 (no cl_khr_fp64)"
+    softmax = dnn.SoftmaxForward("forward_inference", "accurate", src=desc, dst=desc, axis=1)
+    assert f"opencl:simd: {refusal}" in reasons(without, softmax)
 
 
 def test_devices_that_cannot_run_groups_or_lack_tensor_cores_are_told(engine, monkeypatch):

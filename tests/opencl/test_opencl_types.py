@@ -58,6 +58,36 @@ PROBLEMS = {
     "ranges of K and steps": (
         f"--matmul --dt=u8:s8:u8 {GROUPS} --attr-post-ops=sum:0.5+relu 5x32:32x7"
     ),
+    "groups of rows, of columns and of terms": (
+        "--matmul --dt=u8:s4:f32 --attr-scales=src:3:f32:2x4+wei:3:bf16:8x3"
+        " --attr-post-ops=sum:0.5 6x16:16x9"
+    ),
+    "groups of columns, which are rows of tiles": (
+        "--matmul --dt=s8:u8:s32 --dtag=acb --attr-scales=src:7:f16:5x3+wei:7:f32:3x3 2x35x6:2x6x33"
+    ),
+    "groups of output channels": (
+        "--ip --dt=s8:u4:s8 --stag=aB4b --dtag=ba --attr-scales=wei:3:f32:2x1"
+        " --attr-zero-points=src:0+wei:3 mb5_ic9_oc100"
+    ),
+    "groups of input channels, where there are pixels": (
+        "--ip --dir=FWD_D --dt=s8:s8:f32 --stag=aBc8b --wtag=bac --attr-scales=dst:0+wei:3:f16:3x1"
+        " --attr-zero-points=wei:3:s4 mb3_ic3_iw2_oc9"
+    ),
+    "f64 with scales along K and post-ops": (
+        "--matmul --dt=f64 --bia-dt=f64 --bia_mask=2 --attr-scales=src:3:bf16:2x4+wei:3:f32:8x3"
+        " --attr-post-ops=sum:0.3+gelu_erf+add:bf16:2 --attr-dropout=0.4:12345 6x16:16x9"
+    ),
+    "parts of a sum of f64": "--matmul --dt=f64 --attr-post-ops=linear:0.1:0.7 1x2000:2000x3",
+    "an image of f64 with borders": (
+        "--conv --dir=FWD_D --dt=f64 --stag=aBcd8b --dtag=acdb --attr-scales=wei:1"
+        " g2mb2ic6oc10ih7oh4kh3sh2dh0ph1"
+    ),
+    "gradients of f64": (
+        "--conv --dir=BWD_WB --dt=f64 --bia-dt=f64 --stag=acdb mb3ic5oc9ih6oh6kh3ph1"
+    ),
+    "slopes of f64": "--eltwise --dir=BWD_D --dt=f64 --alg=gelu_erf 3x5x7",
+    "rows of f64": "--softmax --sdt=f64 --ddt=f64 --axis=1 --attr-scales=src:0:bf16+dst:0 3x65x2",
+    "gradients of windows of f64": "--pool --dir=BWD_D --dt=f64 mb2ic3ih7oh4kh3sh2ph1",
     "zero points of channels beside padding": (
         "--conv --dt=s8:s8:s32 --attr-zero-points=src:per_dim_1+wei:common:3"
         " g2mb2ic6oc8ih6oh6kh3ph1"
@@ -141,15 +171,6 @@ def test_all_values_of_8_bit_floats(name, target):
         got, expected = (outputs(op, dnn.Attributes(), *case, {"src": src}) for case in cases)
         with np.errstate(invalid="ignore"):
             np.testing.assert_array_equal(got.astype("f8"), expected.astype("f8"))
-
-
-@pytest.mark.parametrize("target", CPUS, ids=str)
-def test_groups_of_columns_of_integers_are_refused(target):
-    square = dnn.MemoryDesc((8, 8), "s8", "ab")
-    op = dnn.MatMul(src=square, weights=square, dst=dnn.MemoryDesc((8, 8), "s32", "ab"))
-    attr = dnn.Attributes(scales={"weights": dnn.Scales(mask=3, groups=(4, 2))})
-    with pytest.raises(dnn.NoImplementation, match="groups along the sums"):
-        dnn.PrimitiveDesc(op, target.engine, attr, impl="opencl:*")
 
 
 @pytest.mark.parametrize("target", CPUS, ids=str)

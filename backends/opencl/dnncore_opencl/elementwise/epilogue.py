@@ -40,12 +40,14 @@ CONTRACT = "#pragma OPENCL FP_CONTRACT"
 class Operand:
     """An operand of a step: the place of its memory, its first element, its strides.
 
-    One stride per coordinate of the kernel, in elements, 0 where it is broadcast.
+    One stride per coordinate of the kernel, in elements, 0 where it is broadcast. shares: the
+    neighbours along each coordinate that have one element; () for 1 along all.
     """
 
     index: int
     offset: int
     strides: tuple[int, ...]
+    shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,9 +156,11 @@ def _value(place: int, kind: str, operand: Operand, parameters: Parameters) -> s
 def _offset(operand: Operand, parameters: Parameters) -> str:
     """Return the offset of an operand's element."""
     at = parameters.index(operand.offset)
-    for i, stride in enumerate(operand.strides):
+    shares = operand.shares or (1,) * len(operand.strides)
+    for i, (stride, share) in enumerate(zip(operand.strides, shares, strict=True)):
         if stride:
-            at += f" + i{i} * {parameters.index(stride)}"
+            place = f"i{i} / {parameters.size(share)}" if share > 1 else f"i{i}"
+            at += f" + {place} * {parameters.index(stride)}"
     return at
 
 

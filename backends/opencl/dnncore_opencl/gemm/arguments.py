@@ -24,7 +24,8 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
     for matrix in gemm.operands:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
         strides = (*batch, matrix.strides.m, *n)
-        operands.append(Operand(matrix.index, matrix.offset, strides))
+        shares = (1, 1, 1, matrix.shares[0], 1, 1, 1, matrix.shares[1])
+        operands.append(Operand(matrix.index, matrix.offset, strides, shares))
     kinds = {"is_exact": gemm.is_exact, "is_wide": gemm.is_wide}
     return epilogue(gemm.post_ops, operands, COORDINATES, gemm.scaling, **kinds)
 

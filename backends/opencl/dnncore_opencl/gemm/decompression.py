@@ -11,7 +11,7 @@ own. The scaled sums are added in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from dnncore_opencl.codegen.vectors import F8, INTEGERS, PACKED
 from dnncore_opencl.copies.staging import Conversion
 from dnncore_opencl.elementwise.epilogue import Scaling
 from dnncore_opencl.gemm.family import Family, Plan
-from dnncore_opencl.gemm.product import Gemm, Matrix
+from dnncore_opencl.gemm.product import Gemm, Matrix, factor_dims
 from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
 
 FORWARD = (core.MatMul, core.ConvolutionForward, core.InnerProductForward)
@@ -48,7 +48,7 @@ class Decompression:
     steps: Mapping[int, tuple[int, int]]
 
     @classmethod
-    def of(cls, op: Operation, attr: Attributes) -> Decompression | Refused:
+    def of(cls, op: Operation, attr: Attributes) -> Decompression:
         """Choose for an operation."""
         if not isinstance(op, FORWARD):
             return cls({}, 1, {})
@@ -63,10 +63,7 @@ class Decompression:
             place, scales = placed.get(f"{name}_scales", (0, None))
             if scales is None or not is_integer or isinstance(op, core.ConvolutionForward):
                 continue
-            along, beside = _dims(op, name)
-            if attr.scales[name].groups and attr.scales[name].groups[beside] > 1:
-                reason = f"scales of {name} may be in groups along the sums; got"
-                return Refused("attribute", f"{reason} {attr.scales[name].groups}")
+            along, _ = factor_dims(op, name)
             steps[place] = (scales.dims[along], scales.strides[along])
         ranges = math.lcm(*(max(1, count) for count, _ in steps.values()))  # K may be 0
         return cls(found, ranges, steps)
@@ -168,7 +165,7 @@ def _conversion(
     else:
         is_needed = own in (*F8, *PACKED, *INTEGERS)
         if scales and not isinstance(op, core.ConvolutionForward):
-            along, _ = _dims(op, name)
+            along, _ = factor_dims(op, name)
             is_needed |= placed[f"{name}_scales"][1].dims[along] > 1
             is_needed |= any(size > 1 for size in attr.scales[name].groups)
         kind = "f64" if own == "f64" else "f32"
@@ -178,10 +175,3 @@ def _conversion(
     values: dict[str, Any] = {word: {"src": getattr(attr, word)[name]} for word in given}
     sources = tuple(placed[f"{name}_{word}"][0] for word in given)
     return Conversion(kind, Attributes(**values), sources)
-
-
-def _dims(op: Operation, name: str) -> Sequence[int]:
-    """The dim of a factor along which scales may vary with the sums, and the one beside it."""
-    if isinstance(op, core.MatMul) and name == "weights":
-        return (-2, -1)
-    return (-1, -2) if isinstance(op, core.MatMul) else (1, 0)

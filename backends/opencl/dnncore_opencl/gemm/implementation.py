@@ -67,8 +67,6 @@ class GemmImplementation(Implementation[OpT]):
         if isinstance(family, Refused):
             return family
         given = Decompression.of(op, attr)
-        if isinstance(given, Refused):
-            return given
         if "groups" not in family.attributes and given.refusal:
             return given.refusal
         staging = Staging.of(op, attr, conversions=given.conversions)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
+from dnncore.backend import Attributes, MatMul, MemoryDesc, Operation, PostOp
 from dnncore_opencl.codegen.vectors import INTEGERS
 from dnncore_opencl.elementwise.epilogue import NO_SCALING, Random, Scaling
 from dnncore_opencl.elementwise.random import MASK, is_random
@@ -38,13 +38,17 @@ class Strides:
 
 @dataclass(frozen=True)
 class Matrix:
-    """An operand: the place of its memory, its first element and its strides."""
+    """An operand: the place of its memory, its first element and its strides.
+
+    shares: how many neighbours along m, and along the last digit of n, have one element.
+    """
 
     index: int
     offset: int
     strides: Strides
     end: int = 0  # elements of its buffer
     data_type: str = "f32"
+    shares: tuple[int, int] = (1, 1)
 
     def with_batch(self, digits: Sequence[int], index: Sequence[tuple[int, int]]) -> Matrix:
         """Keep some digits of the batch; `index` gives the others as (digit, value)."""
@@ -223,7 +227,11 @@ def chain(
             for name, place, desc in found
         ]
 
-    factors = values("src_scales", "weights_scales")
+    factors = [
+        replace(own, shares=_shares(op, attr, name))
+        for name in ("src", "weights")
+        for own in values(f"{name}_scales")
+    ]
     scales, zero_points = values("dst_scales"), values("dst_zero_points")
     random, numbered = _random(op, attr, named, result_strides, before=bias is not None)
     numbers = [named.get(f"{name}_zero_points") for name in scale_strides or ("src", "weights")]
@@ -239,6 +247,22 @@ def chain(
         "zero_points": tuple(own and matrix(*own, Strides()) for own in numbers),
         "fpmath": attr.fpmath,
     }
+
+
+def factor_dims(op: Operation, name: str) -> tuple[int, int]:
+    """The dim of a factor along which it is summed up, and the one beside it."""
+    if isinstance(op, MatMul):
+        return (-2, -1) if name == "weights" else (-1, -2)
+    return 1, 0
+
+
+def _shares(op: Operation, attr: Attributes, name: str) -> tuple[int, int]:
+    """The neighbours along m and n that have one scale of a factor."""
+    groups, ndims = attr.scales[name].groups, getattr(op, name).ndims
+    _, beside = factor_dims(op, name)
+    place = beside % ndims - (ndims - len(groups))  # groups are those of the last dims
+    share = groups[place] if place >= 0 and groups else 1
+    return (share, 1) if name == "src" else (1, share)
 
 
 def _random(

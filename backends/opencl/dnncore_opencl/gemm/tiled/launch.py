@@ -195,6 +195,7 @@ def _steps(product: TiledProduct) -> Epilogue:
                 *extended(operand.rows, 4),
                 *extended(operand.columns, 4),
             ),
+            (*[1] * 6, operand.shares[0], *[1] * 3, operand.shares[1]),
         )
         for operand in product.operands
     ]

@@ -93,6 +93,7 @@ class Target(NamedTuple):
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     data_type: str
+    shares: tuple[int, int]  # neighbours along the last digits of rows and columns with one element
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,9 @@ class TiledProduct:
             by_m, by_n = (matrix.strides.m,), n.order(matrix.strides.n)
             own_rows, own_columns = (by_n, by_m) if by_pixels else (by_m, by_n)
             batch = extended(matrix.strides.batch, len(gemm.batch))
-            return Target(
-                matrix.index, matrix.offset, batch, own_rows, own_columns, matrix.data_type
-            )
+            shares = matrix.shares[::-1] if by_pixels else matrix.shares
+            place = (matrix.index, matrix.offset)
+            return Target(*place, batch, own_rows, own_columns, matrix.data_type, shares)
 
         return cls(
             batch=gemm.batch,
