@@ -147,7 +147,8 @@ def _scales(op: Any, attr: Attributes, name: str, values: Array | None) -> Array
         values = _spread(values, (1, groups[1]) if groups else ())
         return np.moveaxis(values, -2, 0)[..., np.newaxis, :]
     if isinstance(op, InnerProductForward) and name == "weights":
-        values = _spread(values, (groups[0], 1) if groups else ())
+        is_flat = values.ndim == 2  # else groups are those of K, as all dims but the first one
+        values = _spread(values, (groups[0], 1) if groups and is_flat else ())
         return values.reshape(*values.shape[:2]).T[:, np.newaxis, :]
     return _per_channel(values, op.dst.ndims)[np.newaxis]
 

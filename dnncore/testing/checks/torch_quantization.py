@@ -98,7 +98,8 @@ def _along_k(torch: Any, op: Any, attr: dnn.Attributes, t: Tensors, name: str) -
         values = values.repeat_interleave(groups[1], -1) if groups else values
         return values.movedim(-2, 0).unsqueeze(-2)
     if isinstance(op, InnerProductForward) and name == "weights":
-        values = values.repeat_interleave(groups[0], 0) if groups else values
+        is_flat = values.ndim == 2  # else groups are those of K
+        values = values.repeat_interleave(groups[0], 0) if groups and is_flat else values
         return values.flatten(1).T.unsqueeze(1)
     return values.reshape(1, 1, -1, *[1] * (op.dst.ndims - 2))
 
