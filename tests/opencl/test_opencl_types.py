@@ -79,7 +79,7 @@ PROBLEMS = {
     ),
     "parts of a sum of f64": "--matmul --dt=f64 --attr-post-ops=linear:0.1:0.7 1x2000:2000x3",
     "an image of f64 with borders": (
-        "--conv --dir=FWD_D --dt=f64 --stag=aBcd8b --dtag=acdb --attr-scales=wei:1"
+        "--conv --dir=FWD_D --dt=f64 --stag=aBcd8b --dtag=acdb --attr-scales=wei:3"
         " g2mb2ic6oc10ih7oh4kh3sh2dh0ph1"
     ),
     "gradients of f64": (
