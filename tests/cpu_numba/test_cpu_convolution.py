@@ -116,9 +116,12 @@ def test_one_group_is_refused():
 
 
 @all_directions
-def test_depthwise_is_chosen(direction):
+@pytest.mark.parametrize("data_type", ["f32", "f16", "bf16"])
+def test_depthwise_is_chosen(direction, data_type):
     *shapes, window = GROUPED["depthwise"]
-    pd = dnn.PrimitiveDesc(convolution(direction, *shapes, "any", **window), dnn.engine("cpu"))
+    op = convolution(direction, *shapes, "any", **window)
+    descs = {argument.name: desc.with_data_type(data_type) for argument, desc in op.tensors()}
+    pd = dnn.PrimitiveDesc(op.with_descs(**descs), dnn.engine("cpu"))
     assert pd.impl_name.startswith("cpu_numba:depthwise:")
 
 
@@ -138,7 +141,7 @@ def test_column_matrices_of_a_few_images_at_a_time(monkeypatch, direction, tag):
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
 def test_depthwise_results_past_the_caches(monkeypatch, tag):
     monkeypatch.setattr(convolution_depthwise, "STREAM_BYTES", 0)
-    monkeypatch.setattr(convolution_depthwise, "AHEAD_BYTES", 0)
+    monkeypatch.setattr(convolution_depthwise, "AHEAD_BYTES", {4: 0})
     op = convolution("forward", (2, 48, 9, 11), (48, 1, 1, 3, 3), (9, 11), tag, padding_l=(1, 1))
     check(DEPTHWISE, op)
 

@@ -175,10 +175,8 @@ class BrgemmData(Brgemm):
 
     def resolved(self, op: Convolution) -> Convolution:
         """Groups of channels are contiguous in activations with channels last."""
-        if self.arithmetic(op).group > 1:
-            last = f"n{spatial_tag(op.src_role.ndims)}c"
-            op = op.resolve_any(**{op.SRC: last, op.DST: last})
-        return super().resolved(op)
+        is_grouped = self.arithmetic(op).group > 1
+        return super().resolved(with_channels_last(op) if is_grouped else op)
 
     def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of pixels of one phase by the output's channels.
@@ -242,6 +240,12 @@ class BrgemmData(Brgemm):
             return
         for phase in g.phases():
             plan.add_steps(partial(lambda phase: tile_steps(problem(phase), plan.blocking), phase))
+
+
+def with_channels_last(op: Convolution) -> Convolution:
+    """The operation with this format of activations in place of `any`."""
+    last = f"n{spatial_tag(op.src_role.ndims)}c"
+    return op.resolve_any(**{op.SRC: last, op.DST: last})
 
 
 def _zero_point(plan: ProgramPlan, name: str) -> Term | None:

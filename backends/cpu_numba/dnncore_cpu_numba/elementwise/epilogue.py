@@ -264,9 +264,8 @@ def apply(
         match stage:
             case Operand(algorithm):
                 own = _Values(views, stage, "f32")
-                prepare = functools.partial(_FACTORS.get(algorithm, _as_they_are), builder)
-                values = own.at_places(places, prepare)
-                emit = _BINARY.get(algorithm, _times)
+                values = own.at_places(places, _prepared(builder, algorithm))
+                emit = _BINARY[algorithm]
                 tile = [emit(builder, x, *y) for x, y in zip(tile, values, strict=True)]
             case Sum(scale, zero_point, fused):
                 factor = vir.constant(c.vector, scale)
@@ -415,20 +414,27 @@ _BINARY: dict[str, Callable[..., Value]] = {
     "ne": _compared("!="),
     "select": _select,
     "prelu": _prelu,
+    **dict.fromkeys(("scale", "descale"), lambda builder, x, factor: builder.fmul(x, factor)),
 }
-_FACTORS: dict[str, Callable[..., Sequence[Value]]] = {
-    "scale": lambda builder, *scales: [functools.reduce(builder.fmul, scales)],
-    "descale": lambda builder, scale: [builder.fdiv(vir.constant(scale.type, 1.0), scale)],
-}
+
+
+def _product(builder: Builder, *scales: Value) -> Sequence[Value]:
+    return [functools.reduce(builder.fmul, scales)]
+
+
+def _reciprocal(builder: Builder, scale: Value) -> Sequence[Value]:
+    return [builder.fdiv(vir.constant(scale.type, 1.0), scale)]
+
+
+_FACTORS: dict[str, Callable[..., Sequence[Value]]] = {"scale": _product, "descale": _reciprocal}
 """What an algorithm multiplies with, of its operands."""
 
 
-def _as_they_are(_builder: Builder, *values: Value) -> Sequence[Value]:
-    return values
-
-
-def _times(builder: Builder, x: Value, factor: Value) -> Value:
-    return builder.fmul(x, factor)
+def _prepared(builder: Builder, algorithm: str) -> Callable[..., Sequence[Value]]:
+    """What an algorithm computes of its operands alone."""
+    if algorithm in _FACTORS:
+        return functools.partial(_FACTORS[algorithm], builder)
+    return lambda *values: values
 
 
 INLINE: dict[str, Callable[..., Value]] = {

@@ -25,7 +25,7 @@ from dnncore.backend import Attributes, Convolution, Refused
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, STORED
-from dnncore_cpu_numba.convolution.brgemm import Brgemm
+from dnncore_cpu_numba.convolution.brgemm import Brgemm, with_channels_last
 from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel, Sums
 from dnncore_cpu_numba.convolution.depthwise.task import depthwise_loop
 from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, DepthwiseView
@@ -45,10 +45,10 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 ONE_PLANE, PLANES, GROUPS = 0.25, 0.5, 0.7
 STRIPS_PER_THREAD = 4  # where images and channels do not share out evenly
 # Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
-PLACES = 9  # of the input that a tile sees through a row of taps
+PLACES = {4: 9, 2: 16, 1: 24}  # that a tile sees through a row of taps, by bytes of an element
 VECTORS = 8  # of channels of a work item
 PIXELS_OF_GROUPS = 14  # of a tile with several channels of a group: its code is longer
-AHEAD_BYTES = 4 << 20  # of an input that no second-level cache holds
+AHEAD_BYTES = {4: 4 << 20, 2: 1 << 20, 1: 1 << 20}  # of an input whose rows are prefetched
 LARGEST_PRODUCT = 255 * 128  # of 8-bit integers
 EXACT = 1 << 24  # integers up to here are float32
 ROW_ENTRIES = 16  # of tables, in units of `table_entries`
@@ -128,6 +128,10 @@ class DepthwiseData(Depthwise):
             return Refused("attribute", "sums are too large for f32, in which channels are copied")
         return None
 
+    def resolved(self, op: Convolution) -> Convolution:
+        """Integers have channels last, as in other convolutions, and are as quick as in blocks."""
+        return super().resolved(with_channels_last(op) if op.data_type in INTEGERS else op)
+
     def arithmetic(self, op: Convolution) -> Arithmetic:
         """Products of single elements."""
         return Arithmetic("s32", "s32") if op.data_type in INTEGERS else F32_PRODUCTS
@@ -201,7 +205,7 @@ class _Loop:
         operands = [*self.operands, *(Matrix(Table(row)) for row in call_rows(self.epilogue))]
         image, plane = self.dst.outer
         values = {
-            **self._kernels(PLACES if is_contiguous else 1 << 30), "lists": Table(lists),
+            **self._kernels(PLACES[src_size] if is_contiguous else 1 << 30), "lists": Table(lists),
             "rows": Table(rows), "row_count": row_count, "strips": strips, "vectors": vectors,
             "whole": width // lanes, "chunk": chunk, "chunks": chunks,
             "lanes": width % lanes, "planes": view.planes[1],
@@ -308,7 +312,7 @@ class _Loop:
 
         Rows are too short for the processor to do so (measured).
         """
-        if self._src_bytes < AHEAD_BYTES:
+        if self._src_bytes < AHEAD_BYTES[self._sizes[0]]:
             return ()
         height = self.view.gathers[1]
         return tuple(-row * self.src.spatial[1] for row in range(min(height.advance, height.span)))
