@@ -93,6 +93,19 @@ def test_zero_points_of_4_bits(text):
     check_text(text, "cpu_numba:*")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--matmul --dt=bf16:bf16:f32 --wtag=ba --dtag=ba --attr-scales=src:3:f32:1x1 16x7:7x15",
+        "--matmul --dt=bf16 --bia-dt=f32 --bia_mask=4 --attr-scales=src:15 1x1x2x17:1x2x17x9",
+        "--matmul --dt=f64 --attr-scales=wei:3:f16:3x1+src:1 5x33:33x9",
+        "--ip --dt=f64 --bia-dt=f64 --attr-scales=wei:3 mb5_ic7_iw29_oc7",
+    ],
+)
+def test_scales_along_k_of_floats(text):
+    check_text(text, "cpu_numba:*")
+
+
 @pytest.mark.parametrize("impl", [ALL, "cpu_numba:gemm"])
 def test_each_of_them_says_what_it_leaves_to_the_other(impl):
     src, weights, dst = (dnn.MemoryDesc((8, 8), own) for own in ("u8", "s8", "f32"))
