@@ -68,7 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Select the cases of tests marked with `in_turn` for each OpenCL device.
 
     All devices have the same kernels. With n devices, each takes the cases whose places in the
-    lists of parameters have a sum that is its own number modulo n: the fields of one colour.
+    lists of parameters have a sum that is its own number modulo n: the fields of one colour. With
+    `in_turn(2)` there are twice as many colours, and no device takes every second one.
     """
     tests = [item for item in items if isinstance(item, pytest.Function)]
     marked = [item for item in tests if item.get_closest_marker("in_turn")]
@@ -82,14 +83,15 @@ def _has_turn(item: pytest.Function) -> bool:
     target = item.callspec.params["target"]
     if target not in devices:
         return True
-    total = devices.index(target)
+    (share,) = item.get_closest_marker("in_turn").args or (1,)
+    total = share * devices.index(target)
     # A case has one number, pytest's index of each of its parameters but those of fixtures.
     index = next(n for name, n in item.callspec.indices.items() if name != "target")
     for mark in reversed(list(item.iter_markers("parametrize"))):  # the fastest first
         names, values = mark.args
         index, place = divmod(index, len(values))
         total += 0 if names == "target" else place
-    return total % len(devices) == 0
+    return total % (share * len(devices)) == 0
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

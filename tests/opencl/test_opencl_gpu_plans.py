@@ -95,6 +95,7 @@ def test_tiles_are_turned_in_vectors_and_without(target, src, dst, dims, types):
     check(target, dnn.Reorder(src=descs[0], dst=descs[1]))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("image", "kernel", "stride", "padding", "dilation", "data_type"),
     [
@@ -542,6 +543,7 @@ ROWS = {  # dims of src and dst, kernel, strides, padding on the left, tag of sr
 }  # fmt: skip
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
 def test_gradients_are_added_by_planes_only_where_rows_are_plain_and_fit(target, name, algorithm):
@@ -579,6 +581,7 @@ UNSHARED = {  # dims of src and dst, kernel, strides, padding on the left, tag
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", UNSHARED)
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
 def test_windows_that_share_no_rows_are_pooled_by_themselves(target, kernels, name, algorithm):

@@ -118,6 +118,7 @@ RANDOM = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("target", CPUS, ids=str)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_types_and_attributes(name, target):

@@ -33,7 +33,7 @@ def own(target, name="?x?x3"):
     return replace(target, impl=f"opencl:winograd:{name}:*")
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @devices
 @directions
 @pytest.mark.parametrize(

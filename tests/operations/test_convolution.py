@@ -131,7 +131,7 @@ all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEM
 all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @every(2, ("formats", ["plain", "any"]), ("direction", DIRECTIONS), ("name", PROBLEMS))
 def test_agrees_with_the_reference(target: Target, formats, direction, name):
     tag = None if formats == "plain" else "any"

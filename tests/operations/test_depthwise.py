@@ -46,7 +46,7 @@ def tag(letters: str, dims: tuple[int, ...]) -> str:
     return "".join(c for c in letters if not c.isalpha() or ord(c.lower()) - 97 < len(dims))
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @every(4, ("direction", DIRECTIONS), ("name", PROBLEMS), ("layouts", LAYOUTS))
 def test_agrees_with_the_reference(target: Target, name, direction, layouts):
     problem = PROBLEMS[name]

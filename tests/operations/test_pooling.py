@@ -235,6 +235,7 @@ def test_a_workspace_may_have_gaps_where_the_gradient_has_none(target: Target, t
             agree(backward, run(backward, inputs), right)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", [*AVERAGES, "max"])
 @pytest.mark.parametrize("largest", [0, -1])
 @pytest.mark.parametrize("count", [3, 32])
