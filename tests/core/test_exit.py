@@ -66,8 +66,7 @@ while True:
 @pytest.mark.parametrize("how", ENDS)
 def test_the_process_ends_without_a_word(engine, how):
     code = (BEGIN + ENDS[how]).format(engine=engine)
-    for _ in range(2 if "daemon threads" in how else 1):
-        assert run(code) == []
+    assert run(code) == []
 
 
 @pytest.mark.parametrize("engine", ENGINES)

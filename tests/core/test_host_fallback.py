@@ -1,7 +1,10 @@
 """An engine that lacks an operation may be served by the CPU, announced and only if allowed."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
+from combinations import every_second
 from toy import Relu, ToyEngine, registered, relu_op
 
 import dnncore as dnn
@@ -19,12 +22,18 @@ class RemoteEngine(ToyEngine):
     is_host = False
 
 
-@pytest.fixture(params=["toy", "remote"])
-def engine(request):
-    kind = request.param
+@contextmanager
+def opened(kind):
+    """An engine whose backend has one implementation of one operation."""
     engines = {kind: {"toy": "toy:ToyEngine", "remote": f"{__name__}:RemoteEngine"}[kind]}
     with registered(Relu("toybackend:relu", 9.0), kind=kind, engines=engines):
         yield dnn.engine(kind)
+
+
+@pytest.fixture(params=["toy", "remote"])
+def engine(request):
+    with opened(request.param) as engine:
+        yield engine
 
 
 def log_softmax():
@@ -121,9 +130,14 @@ def test_operands_follow_an_absent_workspace(engine):
     assert factor.numpy().item() == 10
 
 
-@pytest.mark.parametrize("problem", cases("tiny"), ids=str)
-def test_all_outputs_of_all_operations_are_right(engine, problem):
+@every_second(("kind", ["toy", "remote"]), ("text", map(str, cases("tiny"))))
+def test_all_outputs_of_all_operations_are_right(kind, text):
     """Also workspaces, and operations that read them."""
+    with opened(kind) as engine:
+        _check_outputs(engine, *read(text))
+
+
+def _check_outputs(engine, problem):
     op, attr = problem.op, problem.attr
     pd = dnn.PrimitiveDesc(op, engine, attr, impl="host:*", host_fallback=True)
     inputs = consistent_inputs(op, attr, fill_integers, 0)

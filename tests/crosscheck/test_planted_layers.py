@@ -1,6 +1,7 @@
 """A fault in one of twenty layers is found at this layer, on the CPU and on OpenCL."""
 
 import pytest
+from combinations import every_second
 from planted_layers import FAULTS, Network, planted
 
 import dnncore as dnn
@@ -59,13 +60,10 @@ def test_a_right_network_does_not_diverge(engine, way, tmp_path):
     assert report.compared == report.calls == len(network.forward) + len(network.backward)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize(
-    ("way", "fault"),
-    [("plain", "last_element"), ("bound", "border"), ("sequence", "border")],
-)
-def test_the_first_divergence_is_the_faulty_layer(engine, way, layer, fault, tmp_path):
+@every_second(("layer", LAYERS), ("way", WAYS))
+def test_the_first_divergence_is_the_faulty_layer(engine, way, layer, tmp_path):
     operation, where, name = LAYERS[layer]
+    fault = "last_element" if way == "plain" else "border"
     with planted(engine.kind, operation, where, FAULTS[fault]):
         network = Network(engine)
         launches = [*network.forward, *network.backward]
