@@ -48,7 +48,7 @@ class MatMulImplementation(GemmImplementation[MatMul]):
             return Strides(batch=batch(strides), m=strides[-2], n=(0,))
 
         def of_weights(strides: Sequence[int]) -> Strides:
-            return Strides(batch=batch(strides), n=(strides[-1],))
+            return Strides(batch=batch(strides), n=(strides[-1],), k=(strides[-2],))
 
         src, weights = broadcast_strides(op.src), broadcast_strides(op.weights)
         yield Gemm(

@@ -8,8 +8,8 @@ from typing import Any
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.codegen.vectors import TYPES
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.product import Gemm, Matrix, Window
-from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
+from dnncore_opencl.gemm.product import Decoding, Gemm, Matrix, Window
+from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema
 
 # Where an image ends: 0 <= at + n * digits of n + k * digits of k < size, along each dim.
 WINDOW = Schema(w_at=INT4, w_n=INT4, w_k=INT4, w_size=INT4)
@@ -24,7 +24,7 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
     for matrix in gemm.operands:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
         strides = (*batch, matrix.strides.m, *n)
-        shares = (1, 1, 1, matrix.shares[0], 1, 1, 1, matrix.shares[1])
+        shares = (1, 1, 1, matrix.shares.m, 1, 1, 1, matrix.shares.n)
         operands.append(Operand(matrix.index, matrix.offset, strides, shares))
     kinds = {"is_exact": gemm.is_exact, "is_wide": gemm.is_wide}
     return epilogue(gemm.post_ops, operands, COORDINATES, gemm.scaling, **kinds)
@@ -39,6 +39,28 @@ def zero_point_buffers(
     }
     buffers = {name: Buffer(f"const {TYPES[own.data_type]}") for name, own in named.items()}
     return Schema(**buffers), {name: Arg(own.index) for name, own in named.items()}
+
+
+def decoding_parameters(decoding: Decoding | None) -> tuple[Schema, dict[str, Any]]:
+    """The parameters `scale` and `zero` with the places of their elements, and their arguments."""
+    schema, arguments = Schema(), {}
+    codes = (decoding.scales, decoding.zero_points) if decoding else ()
+    for name, own in zip(("scale", "zero"), codes, strict=False):
+        if own:
+            kinds = {"batch": INT4, "k": INT4, "k_share": INT4, "n": INT, "n_share": INT}
+            schema |= Schema(
+                **{name: Buffer(f"const {TYPES[own.data_type]}")},
+                **{f"{name}_{word}": kind for word, kind in kinds.items()},
+            )
+            arguments |= {
+                name: Arg(own.index),
+                f"{name}_batch": batch_argument(own.strides.batch, own.offset),
+                f"{name}_k": int4(own.strides.k),
+                f"{name}_k_share": int4(own.shares.k, 1),
+                f"{name}_n": own.strides.n[-1],
+                f"{name}_n_share": own.shares.n,
+            }
+    return schema, arguments
 
 
 def batch_argument(batch: Sequence[int], offset: int) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.codegen.vectors import CONVERTED, F8, PACKED, TYPES, WITH_F64, vector
+from dnncore_opencl.codegen.vectors import CONVERTED, F8, PACKED, TO_FLOAT, TYPES, WITH_F64, vector
 from dnncore_opencl.gemm.elements import Elements
 from dnncore_opencl.gemm.family import DECOMPRESSION
 from dnncore_opencl.gemm.product import Gemm
@@ -34,6 +34,7 @@ class CpuFamily(Strided):
 
     name: ClassVar[str] = "simd"
     columns_last: ClassVar[bool] = True
+    decodes: ClassVar[bool] = True
     data_types: ClassVar[tuple[str, ...]] = (*WITH_F64, *F8, *PACKED)
     attributes: ClassVar[tuple[str, ...]] = DECOMPRESSION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
@@ -85,6 +86,9 @@ class CpuFamily(Strided):
         defines |= _types(gemm, lanes)
         types = (gemm.a.data_type, gemm.b.data_type, gemm.c.data_type)
         widths = [(data_type, width) for data_type in types for width in (1, lanes)]
+        if gemm.decoding:
+            codes = (gemm.decoding.scales, gemm.decoding.zero_points)
+            widths += [(own.data_type, 1) for own in codes if own]
         snippets, conversions = (template("fetch"),), ELEMENTS.snippets(widths)
         return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets, conversions)
 
@@ -116,5 +120,40 @@ def _types(gemm: Gemm, lanes: int) -> dict[str, str | int]:
             values, zero = f"{name}_VECTOR_VALUE(bits)", f"{name.lower()}_zero[0]"
             defines[values] = f"({defines[values]} - ({number})({zero}))"
         defines |= {f"{name}_CONVERTS": 1} if data_type in CONVERTED else {}
+    defines |= _reads(gemm.b.data_type, lanes) | _decoding(gemm)
     defines |= ELEMENTS.defines("C", gemm.c.data_type, 1)
     return defines | ELEMENTS.defines("C_VECTOR", gemm.c.data_type, lanes)
+
+
+def _reads(data_type: str, lanes: int) -> dict[str, str | int]:
+    """How elements of b are read at a place: one, and a run that begins at an even place."""
+    if data_type not in PACKED:
+        return {
+            "B_AT(at)": "b[at]",
+            "B_RUN(at)": "B_VECTOR_VALUE(B_VECTOR_READ(b + (at)))",
+            "B_BEGINS(at)": 1,
+            "B_POINTER(at)": "b + (at)",
+        }
+    return {
+        "B_AT(at)": f"load_{data_type}(b, at)",
+        "B_RUN(at)": f"B_VECTOR_VALUE(load_{data_type}{lanes}(b, at))",
+        "B_BEGINS(at)": "((at) % 2 == 0)",
+        "B_POINTER(at)": "b + ((at) >> 1)",
+    }
+
+
+def _decoding(gemm: Gemm) -> dict[str, str | int]:
+    """How b is decoded: the functions that read scales and zero points, and DECODED."""
+    decoding = gemm.decoding
+    if not decoding:
+        return {"DECODED(x, v)": "(x)"}
+    defines: dict[str, str | int] = {}
+    value = "(x)"
+    for name, own, step in (("zero", decoding.zero_points, "-"), ("scale", decoding.scales, "*")):
+        if own:
+            kind = own.data_type
+            read = f"load_{kind}({name}, at)" if kind in PACKED else f"{name}[at]"
+            defines[f"HAS_{name.upper()}"] = 1
+            defines[f"{name.upper()}_AT(at)"] = TO_FLOAT[kind].format(read)
+            value = f"({value} {step} {name}s[v])"
+    return {**defines, "DECODED(x, v)": value}

@@ -2,7 +2,7 @@
 
 Elements of f8 and of 4 bits, and factors with several zero points, are converted into the
 scratchpad. With a floating src, weights of integers and f8 become f32, with their zero points and
-scales. Factors of products of integers become s32 or, without zero points, s8 or u8.
+scales. If src has few rows, families that can do it decode them as they read them instead. Factors of products of integers become s32 or, without zero points, s8 or u8.
 
 If scales of a product of integers vary along K, each range of K with one scale is a product of its
 own. The scaled sums are added in order.
@@ -11,21 +11,23 @@ own. The scaled sums are added in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp, Refused
-from dnncore_opencl.codegen.vectors import F8, INTEGERS, PACKED
+from dnncore_opencl.codegen.vectors import BYTES, F8, INTEGERS, PACKED
 from dnncore_opencl.copies.staging import Conversion
 from dnncore_opencl.elementwise.epilogue import Scaling
 from dnncore_opencl.gemm.family import Family, Plan
-from dnncore_opencl.gemm.product import Gemm, Matrix, factor_dims
+from dnncore_opencl.gemm.product import Decoding, Gemm, Matrix, factor_dims
 from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
 
 FORWARD = (core.MatMul, core.ConvolutionForward, core.InnerProductForward)
 FACTORS = ("src", "weights")
+DECODED = (*F8, *PACKED, *BYTES)
+DECODED_ROWS = 64  # of src; each decodes weights once more per 256 rows
 LOADED = {"s4": "s8", "u4": "u8"}  # as what elements without zero points are multiplied
 
 
@@ -41,24 +43,29 @@ class Decompression:
     """What is converted, by the name of the factor, and the ranges of K with scales of their own.
 
     steps: for each scale of a factor, by the place of its memory: its values along K, their stride.
+    decoded: the memories of the scales and the zero points of weights that are decoded, by place;
+    None if they are not.
     """
 
     conversions: Mapping[str, Conversion]
     ranges: int
     steps: Mapping[int, tuple[int, int]]
+    decoded: Collection[int] | None = None
 
     @classmethod
-    def of(cls, op: Operation, attr: Attributes) -> Decompression:
-        """Choose for an operation."""
+    def of(cls, op: Operation, attr: Attributes, *, decodes: bool = False) -> Decompression:
+        """Choose for an operation. decodes: whether the family can decode weights."""
         if not isinstance(op, FORWARD):
             return cls({}, 1, {})
         arguments = [*op.tensors(), *attr.arguments(op)]
         placed = {a.name: (place, desc) for place, (a, desc) in enumerate(arguments)}
         is_integer = {op.src.data_type, op.weights.data_type} <= {*INTEGERS, *PACKED}
-        found, steps = {}, {}
+        found, steps, decoded = {}, {}, None
         for name in FACTORS:
             conversion = _conversion(op, attr, name, placed, is_integer=is_integer)
-            if conversion:
+            if conversion and decodes and name == "weights" and _has_few_rows(op, is_integer):
+                decoded = conversion.sources
+            elif conversion:
                 found[name] = conversion
             place, scales = placed.get(f"{name}_scales", (0, None))
             if scales is None or not is_integer or isinstance(op, core.ConvolutionForward):
@@ -66,7 +73,7 @@ class Decompression:
             along, _ = factor_dims(op, name)
             steps[place] = (scales.dims[along], scales.strides[along])
         ranges = math.lcm(*(max(1, count) for count, _ in steps.values()))  # K may be 0
-        return cls(found, ranges, steps)
+        return cls(found, ranges, steps, decoded)
 
     @property
     def refusal(self) -> Refused | None:
@@ -82,6 +89,7 @@ class Decompression:
     def converted(self, gemm: Gemm) -> Gemm:
         """Return the product of converted factors."""
         sources = {place for one in self.conversions.values() for place in one.sources}
+        sources |= set(self.decoded or ())
         kinds = {FACTORS.index(name): one.data_type for name, one in self.conversions.items()}
 
         def side(matrix: Matrix) -> Matrix:
@@ -98,7 +106,15 @@ class Decompression:
             operands=(*kept, *gemm.operands[count:]),
             scaling=replace(gemm.scaling, factors=tuple(own.data_type for own in kept)),
             zero_points=(first, second),
+            decoding=None if self.decoded is None else self._decoding(gemm),
         )
+
+    def _decoding(self, gemm: Gemm) -> Decoding:
+        """The scales and zero points of b."""
+        assert self.decoded is not None
+        factors = gemm.operands[: len(gemm.scaling.factors)]
+        scales = next((own for own in factors if own.index in self.decoded), None)
+        return Decoding(scales, gemm.zero_points[1])
 
     def plan(self, family: Family, gemm: Gemm, start: int) -> Plan:
         """Plan a product, or those of the ranges and the steps behind their sum.
@@ -144,6 +160,14 @@ class Decompression:
                 scaling=Scaling(gemm.scaling.factors),
                 keeps_floats=True,
             )
+
+
+def _has_few_rows(op: Operation, is_integer: bool) -> bool:
+    """Whether weights are decoded rather than converted, if the family can do it."""
+    if is_integer or not isinstance(op, core.MatMul | core.InnerProductForward):
+        return False
+    rows = op.src.dims[-2] if isinstance(op, core.MatMul) else op.src.dims[0]
+    return rows <= DECODED_ROWS and op.weights.is_plain and op.weights.data_type in DECODED
 
 
 def _conversion(

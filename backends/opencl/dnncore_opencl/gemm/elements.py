@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from dnncore_opencl.codegen.vectors import (
     CONVERTED,
+    F8,
     HALVES,
+    PACKED,
     SMALL,
     TYPES,
     bits,
@@ -75,14 +77,26 @@ class Elements:
         scalar = scalar_functions((data_type for data_type, _ in pairs), self.halves)
         wide = sorted(
             {
-                (self.halves if data_type in HALVES else "integers", lanes)
+                (name, lanes)
                 for data_type, lanes in pairs
                 if data_type in CONVERTED and lanes > 1
+                for name in self._templates(data_type)
             }
         )
-        texts = [with_lanes(template(name), lanes) for name, lanes in wide]
+        texts = [
+            with_lanes(template(name), lanes).replace("HALF", str(lanes // 2))
+            for name, lanes in wide
+        ]
         texts += [template("fp64")] if any(data_type == "f64" for data_type, _ in pairs) else []
         return (scalar, *texts) if scalar else tuple(texts)
+
+    def _templates(self, data_type: str) -> tuple[str, ...]:
+        """The templates with the functions of vectors of a type."""
+        if data_type in PACKED:
+            return ("nibbles_vector", "small")
+        if data_type in F8:
+            return ("small",)
+        return (self.halves,) if data_type in HALVES else ("integers",)
 
     def _read(self, data_type: str, lanes: int, at: str) -> str:
         kind = TYPES[data_type]

@@ -34,13 +34,14 @@ class Family(Protocol):
     channels_last: whether the format `any` becomes one in which channels lie side by side, rather
     than row-major. columns_last: whether it becomes one in which the columns of b do. data_types:
     of tensors. attributes: as in `Implementation`. bytes_along_k: whether operands of 8 bits lie
-    along k in the format `any`.
+    along k in the format `any`. decodes: whether kernels decode small weights as they read them.
     """
 
     name: ClassVar[str]
     channels_last: ClassVar[bool] = False
     columns_last: ClassVar[bool] = False
     bytes_along_k: ClassVar[bool] = False
+    decodes: ClassVar[bool] = False
     data_types: ClassVar[tuple[str, ...]] = ("f32",)
     attributes: ClassVar[tuple[str, ...]] = POST_OP_WORDS
     efficiency: ClassVar[Mapping[str, float]]

@@ -8,6 +8,10 @@
 // other integers are floats, exact for DEPTH values of k. A SUM of integers is a uint, which wraps
 // around; at the end it holds the bits of the float that is stored. A REAL is a float or a double, and MASK
 // makes a condition of its width.
+//
+// With HAS_SCALE or HAS_ZERO, elements of b are decoded on the way to the panel: `zeros` are
+// subtracted, and the differences multiplied by `scales`. These are read anew where a share of k,
+// the neighbours that have one, ends.
 // `gemm/elements.py` names the functions that read and write elements of each type.
 
 #ifdef IS_ROLLED
@@ -35,6 +39,25 @@ static inline int is_run(const int *at) {
     LOOP for (int j = 1; j < VECTOR; j++) run &= at[j] == at[0] + j;
     return run;
 }
+
+// Where the scales or zero points of the columns are, apart from k.
+#define PLACE_CODES(name)                                                                          \
+    numbers name##s[2];                                                                            \
+    int name##_at_n[COLUMNS];                                                                      \
+    const int name##_at = name##_batch.w + DOT3(name##_batch, z);                                  \
+    LOOP for (int j = 0; j < COLUMNS; j++)                                                         \
+        name##_at_n[j] = name##_at + at_n[j].w / name##_n_share * name##_n;
+
+// Those of the columns at digits d of k; and where their share of the last digit ends.
+#define READ_CODES(name, AT)                                                                       \
+    {                                                                                              \
+        const int at = DOT4(name##_k, d / name##_k_share);                                         \
+        NUMBER all[COLUMNS];                                                                       \
+        UNROLL for (int j = 0; j < COLUMNS; j++) all[j] = AT(name##_at_n[j] + at);                 \
+        name##s[0] = LOAD(0, all);                                                                 \
+        name##s[1] = LOAD(1, all);                                                                 \
+        end_share = min(end_share, (d.w / name##_k_share.w + 1) * name##_k_share.w);               \
+    }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm_cpu($parameters) {
@@ -76,6 +99,12 @@ void gemm_cpu($parameters) {
     }
 #endif
 
+#ifdef HAS_SCALE
+    PLACE_CODES(scale)
+#endif
+#ifdef HAS_ZERO
+    PLACE_CODES(zero)
+#endif
     totals sums[MAX_ROWS * 2];  // two vectors a row
     numbers panel[DEPTH * 2];
     int k_at[DEPTH];
@@ -84,6 +113,9 @@ void gemm_cpu($parameters) {
 #endif
     LOOP for (int i = 0; i < rows * 2; i++) sums[i] = 0;
 
+#if defined(HAS_SCALE) || defined(HAS_ZERO)
+    int end_share = 0;
+#endif
     const int first_k = z.w * part, end_k = min(k_size, first_k + part);
     int4 d = first_k < end_k ? digits(first_k, k) : (int4)(0);
     LOOP for (int block = first_k; block < end_k; block += DEPTH) {
@@ -91,6 +123,17 @@ void gemm_cpu($parameters) {
         LOOP for (int i = 0; i < depth; i++, d = next(d, k)) {
             k_at[i] = a_at + DOT4(a_k, d);
             const int at = DOT4(b_k, d);
+#if defined(HAS_SCALE) || defined(HAS_ZERO)
+            if (i == 0 || d.w == 0 || d.w == end_share) {
+                end_share = k.w;
+#ifdef HAS_SCALE
+                READ_CODES(scale, SCALE_AT)
+#endif
+#ifdef HAS_ZERO
+                READ_CODES(zero, ZERO_AT)
+#endif
+            }
+#endif
 #ifdef WINDOW
             const int4 shift = w_k * d;
 #endif
@@ -106,8 +149,9 @@ void gemm_cpu($parameters) {
 #endif
                 const int *from = n_at + v * VECTOR;
                 const int start = from[0] + at;
-                const int is_vector = runs[v] && start >= 0 && start <= b_end - VECTOR;
-                FETCH(b + start + DEPTH * b_k.w);  // of the next block, as a rule
+                const int is_vector =
+                    runs[v] && start >= 0 && start <= b_end - VECTOR && B_BEGINS(start);
+                FETCH(B_POINTER(start + DEPTH * b_k.w));  // of the next block, as a rule
 #ifdef WINDOW
                 if (!is_inside(lowest[v] + shift, w_size) || !is_inside(highest[v] + shift, w_size)) {
                     const ints y = LOAD(v, n_y) + shift.y, z = LOAD(v, n_z) + shift.z,
@@ -115,7 +159,7 @@ void gemm_cpu($parameters) {
                     const ints inside = (AS_UINTS(y) < (uints)(w_size.y))
                         & (AS_UINTS(z) < (uints)(w_size.z)) & (AS_UINTS(w) < (uints)(w_size.w));
                     if (is_vector) {
-                        const numbers x = B_VECTOR_VALUE(B_VECTOR_READ(b + start));
+                        const numbers x = B_RUN(start);
                         panel[2 * i + v] = MASK(inside) ? x : (numbers)(0);
                     } else {
                         int here[VECTOR];
@@ -129,12 +173,12 @@ void gemm_cpu($parameters) {
                 }
 #endif
                 if (is_vector)
-                    panel[2 * i + v] = B_VECTOR_VALUE(B_VECTOR_READ(b + start));
+                    panel[2 * i + v] = B_RUN(start);
                 else {
-                    __global const B_TYPE *here = b + at;
-                    UNROLL for (int j = 0; j < VECTOR; j++) target[j] = here[from[j]];
+                    UNROLL for (int j = 0; j < VECTOR; j++) target[j] = B_AT(from[j] + at);
                     GATHERED
                 }
+                panel[2 * i + v] = DECODED(panel[2 * i + v], v);
             }
         }
 #ifdef A_CONVERTS

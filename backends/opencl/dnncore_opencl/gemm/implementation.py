@@ -18,6 +18,7 @@ from dnncore.backend import (
     OpT,
     Refused,
 )
+from dnncore_opencl.codegen.layout import elements
 from dnncore_opencl.codegen.vectors import refuse_doubles
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.elementwise.algorithms import refuse_post_ops
@@ -66,7 +67,7 @@ class GemmImplementation(Implementation[OpT]):
         family = own.with_knobs(values) if any(values.values()) else own
         if isinstance(family, Refused):
             return family
-        given = Decompression.of(op, attr)
+        given = Decompression.of(op, attr, decodes=family.decodes)
         if "groups" not in family.attributes and given.refusal:
             return given.refusal
         staging = Staging.of(op, attr, conversions=given.conversions)
@@ -149,9 +150,9 @@ def common_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
 def size_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
     """Refuse tensors with more elements than 32-bit integers count."""
     for name, desc in _named(op, attr):
-        elements = desc.nbytes // desc.itemsize
-        if elements > MAX_ELEMENTS:
-            reason = f"{name} must span {MAX_ELEMENTS} elements at most; got {elements}"
+        count = elements(desc)
+        if count > MAX_ELEMENTS:
+            reason = f"{name} must span {MAX_ELEMENTS} elements at most; got {count}"
             return Refused("shape", reason)
     return None
 

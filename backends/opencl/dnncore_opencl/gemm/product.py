@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import Attributes, MatMul, MemoryDesc, Operation, PostOp
+from dnncore_opencl.codegen.digits import extended
+from dnncore_opencl.codegen.layout import elements
 from dnncore_opencl.codegen.vectors import INTEGERS
 from dnncore_opencl.elementwise.epilogue import NO_SCALING, Random, Scaling
 from dnncore_opencl.elementwise.random import MASK, is_random
@@ -37,18 +39,24 @@ class Strides:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """An operand: the place of its memory, its first element and its strides.
+class Shares:
+    """How many neighbours along m, the last digit of n and each digit of k have one element."""
 
-    shares: how many neighbours along m, and along the last digit of n, have one element.
-    """
+    m: int = 1
+    n: int = 1
+    k: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An operand: the place of its memory, its first element, its strides and its shares."""
 
     index: int
     offset: int
     strides: Strides
     end: int = 0  # elements of its buffer
     data_type: str = "f32"
-    shares: tuple[int, int] = (1, 1)
+    shares: Shares = Shares()
 
     def with_batch(self, digits: Sequence[int], index: Sequence[tuple[int, int]]) -> Matrix:
         """Keep some digits of the batch; `index` gives the others as (digit, value)."""
@@ -56,6 +64,14 @@ class Matrix:
         offset = self.offset + sum(batch[digit] * value for digit, value in index)
         kept = tuple(batch[digit] for digit in digits)
         return replace(self, offset=offset, strides=replace(self.strides, batch=kept))
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The zero points that are subtracted from elements of b, and the scales of the differences."""
+
+    scales: Matrix | None
+    zero_points: Matrix | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,8 @@ class Gemm:
     operands: those of the steps in their order: scales of the sum, those of post_ops, scales and
     zero points of c; `scaling` has the types of all but those of post_ops. zero_points: one number
     that is subtracted from each element of a, and of b. rounds_each: whether each step is rounded,
-    as those of integers. keeps_floats: whether c has floats although it is in the scratchpad.
+    as those of integers. keeps_floats: whether c has floats although it is in the scratchpad. decoding: of b, whose
+    elements are decoded as they are read.
     """
 
     m: int
@@ -96,6 +113,7 @@ class Gemm:
     zero_points: tuple[Matrix | None, Matrix | None] = (None, None)
     rounds_each: bool = False
     keeps_floats: bool = False
+    decoding: Decoding | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -167,6 +185,7 @@ def split(gemm: Gemm) -> Iterator[Gemm]:
     if not looped:
         yield gemm
         return
+    zero_m, zero_n = gemm.zero_points
     for values in itertools.product(*(range(gemm.batch[digit]) for digit in looped)):
         index = list(zip(looped, values, strict=True))
         yield replace(
@@ -176,13 +195,16 @@ def split(gemm: Gemm) -> Iterator[Gemm]:
             b=gemm.b.with_batch(kept, index),
             c=gemm.c.with_batch(kept, index),
             operands=tuple(operand.with_batch(kept, index) for operand in gemm.operands),
+            zero_points=(
+                zero_m and zero_m.with_batch(kept, index),
+                zero_n and zero_n.with_batch(kept, index),
+            ),
         )
 
 
 def matrix(index: int, desc: MemoryDesc, strides: Strides, offset: int = 0) -> Matrix:
     """The operand at place `index`; `offset` moves its first element."""
-    end = desc.nbytes // desc.itemsize
-    return Matrix(index, desc.offset0 + offset, strides, end, desc.data_type)
+    return Matrix(index, desc.offset0 + offset, strides, elements(desc), desc.data_type)
 
 
 def broadcast_strides(desc: MemoryDesc) -> tuple[int, ...]:
@@ -228,13 +250,19 @@ def chain(
         ]
 
     factors = [
-        replace(own, shares=_shares(op, attr, name))
+        replace(own, shares=_shares(op, name, attr.scales[name].groups))
         for name in ("src", "weights")
         for own in values(f"{name}_scales")
     ]
     scales, zero_points = values("dst_scales"), values("dst_zero_points")
     random, numbered = _random(op, attr, named, result_strides, before=bias is not None)
-    numbers = [named.get(f"{name}_zero_points") for name in scale_strides or ("src", "weights")]
+    numbers = []
+    for name in scale_strides or ("src", "weights"):
+        (found,) = values(f"{name}_zero_points") or (None,)
+        if found:
+            shares = _shares(op, name, attr.zero_points[name].groups)
+            found = replace(found, shares=shares)
+        numbers.append(found)
     return {
         "post_ops": tuple(post_ops),
         "operands": (*factors, *operands, *scales, *zero_points, *numbered),
@@ -244,7 +272,7 @@ def chain(
             tuple(own.data_type for own in zero_points),
             random,
         ),
-        "zero_points": tuple(own and matrix(*own, Strides()) for own in numbers),
+        "zero_points": tuple(numbers),
         "fpmath": attr.fpmath,
     }
 
@@ -256,13 +284,17 @@ def factor_dims(op: Operation, name: str) -> tuple[int, int]:
     return 1, 0
 
 
-def _shares(op: Operation, attr: Attributes, name: str) -> tuple[int, int]:
-    """The neighbours along m and n that have one scale of a factor."""
-    groups, ndims = attr.scales[name].groups, getattr(op, name).ndims
-    _, beside = factor_dims(op, name)
-    place = beside % ndims - (ndims - len(groups))  # groups are those of the last dims
-    share = groups[place] if place >= 0 and groups else 1
-    return (share, 1) if name == "src" else (1, share)
+def _shares(op: Operation, name: str, groups: Sequence[int]) -> Shares:
+    """The neighbours that have one scale or zero point of a factor.
+
+    groups: along the last dims of the factor.
+    """
+    if not groups:
+        return Shares()
+    sizes = extended(groups, getattr(op, name).ndims, 1)
+    along, beside = factor_dims(op, name)
+    k = (sizes[along],) if isinstance(op, MatMul) else sizes[1:]
+    return Shares(m=sizes[beside], k=k) if name == "src" else Shares(n=sizes[beside], k=k)
 
 
 def _random(

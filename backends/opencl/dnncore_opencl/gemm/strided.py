@@ -11,6 +11,7 @@ from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.gemm.arguments import (
     WINDOW,
     batch_argument,
+    decoding_parameters,
     gemm_epilogue,
     window_arguments,
     zero_point_buffers,
@@ -93,7 +94,8 @@ def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
     """Launch a product; the sums of each part of k follow those of the one before."""
     steps, (a, b, c) = gemm_epilogue(gemm), (gemm.a, gemm.b, gemm.c)
     zero_points, zeros = zero_point_buffers(gemm.zero_points)
-    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type) | zero_points
+    codes, code_arguments = decoding_parameters(gemm.decoding)
+    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type) | zero_points | codes
     defines, window = cover.defines, {}
     if gemm.window:
         schema, defines = schema | WINDOW, {**defines, "WINDOW": 1}
@@ -127,6 +129,7 @@ def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
         "c_part": part_size(gemm),
         "part": part,
         **zeros,
+        **code_arguments,
         **window,
         **steps.arguments,
     }

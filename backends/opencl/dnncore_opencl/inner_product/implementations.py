@@ -45,6 +45,9 @@ class Forward(GemmImplementation[core.InnerProductForward]):
         def bias(strides: Sequence[int]) -> Strides:
             return Strides(n=(strides[0],))
 
+        def of_weights(strides: Sequence[int]) -> Strides:
+            return Strides(n=(strides[0],), k=tuple(strides[1:]))
+
         yield Gemm(
             m=op.src.dims[0],
             n=(op.weights.dims[0],),
@@ -52,7 +55,7 @@ class Forward(GemmImplementation[core.InnerProductForward]):
             a=matrix(0, op.src, Strides(m=x[0], k=x[1:])),
             b=matrix(1, op.weights, Strides(n=(w[0],), k=w[1:])),
             c=matrix(last, op.dst, _rows(op.dst.strides)),
-            **chain(op, attr, _rows, bias, {"src": _rows, "weights": bias}),
+            **chain(op, attr, _rows, bias, {"src": _rows, "weights": of_weights}),
         )
 
 
