@@ -22,6 +22,7 @@ PANEL_DEPTH = 128  # x 32 columns: the panel fills a third of a 48 KB first-leve
 ELEMENTS = Elements(is_aligned=False)
 COMPILED_BY_CLANG = ("Portable Computing Language", "Intel(R) OpenCL")
 TILE_ROWS = {16: (8, 12, 4, 1), 8: (4, 6, 2, 1), 4: (4, 6, 2, 1)}  # in registers, by vector
+WIDE_TILES = {16: {1: 8, 2: 8, 3: 4, 4: 4}, 8: {1: 8, 2: 4}, 4: {1: 8, 2: 4}}  # vectors by rows
 
 
 @dataclass(frozen=True)
@@ -67,20 +68,22 @@ class CpuFamily(Strided):
     def cover(self, gemm: Gemm) -> Cover:
         """Choose the tile that wastes the fewest rows, and groups enough for all cores."""
         lanes = max(self.vector // 2, 4) if gemm.is_wide else self.vector
-        columns = 2 * lanes
-        heights = (self.tile_rows,) if self.tile_rows else TILE_ROWS[lanes]
-        tile = min(heights, key=lambda rows: (padded(gemm.m, rows), -rows))
+        tile, vectors = self._tile(gemm, lanes)
+        columns = vectors * lanes
         n_blocks = math.ceil(gemm.columns / columns)
         wanted = math.ceil(TASKS_PER_CORE * self.units / (n_blocks * gemm.batches))
         rows = min(padded(math.ceil(gemm.m / wanted), tile), MAX_ROWS // tile * tile)
         defines: dict[str, str | int] = {
             "VECTOR": lanes,
             "TILE_ROWS": tile,
-            "DEPTH": PANEL_DEPTH,
-            "MAX_ROWS": MAX_ROWS,
+            "VECTORS": vectors,
+            "DEPTH": PANEL_DEPTH * 2 // vectors,
+            "MAX_ROWS": MAX_ROWS if vectors == 2 else tile,
             **({"HAS_FETCH": 1} if self.has_fetch else {}),
             **({"IS_ROLLED": 1} if self.is_rolled else {}),
             "EACH_ROW(DO)": " ".join(f"DO({row})" for row in range(tile)),
+            "EACH_VECTOR(DO)": " ".join(f"DO({v})" for v in range(vectors)),
+            "EACH(DO)": " ".join(f"DO({r}, {v})" for r in range(tile) for v in range(vectors)),
         }
         groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
         defines |= _types(gemm, lanes)
@@ -91,6 +94,17 @@ class CpuFamily(Strided):
             widths += [(own.data_type, 1) for own in codes if own]
         snippets, conversions = (template("fetch"),), ELEMENTS.snippets(widths)
         return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets, conversions)
+
+    def _tile(self, gemm: Gemm, lanes: int) -> tuple[int, int]:
+        """The rows and the vectors of a tile: the one that wastes the fewest rows.
+
+        If there are few rows, it is wide, so that lines of b are read as a whole.
+        """
+        vectors = WIDE_TILES[lanes].get(gemm.m, 2)
+        if not self.tile_rows and gemm.columns >= vectors * lanes > 2 * lanes:
+            return gemm.m, vectors
+        heights = (self.tile_rows,) if self.tile_rows else TILE_ROWS[lanes]
+        return min(heights, key=lambda rows: (padded(gemm.m, rows), -rows)), 2
 
 
 def _types(gemm: Gemm, lanes: int) -> dict[str, str | int]:

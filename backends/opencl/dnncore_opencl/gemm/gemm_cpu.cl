@@ -1,8 +1,9 @@
 // Matrix products for CPUs. One work-item computes `rows` rows and COLUMNS columns of c. For DEPTH
 // values of k at a time, it copies its columns of b to a panel that stays in the first-level cache.
-// It multiplies rows of a with the panel, TILE_ROWS at once, EACH_ROW in registers.
+// It multiplies rows of a with the panel, in registers TILE_ROWS at once by the VECTORS of a row.
 //
-// VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps
+// VECTOR, EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1), EACH_VECTOR(DO), and EACH(DO) with
+// DO(row, vector), are defines. IS_ROLLED keeps
 // compilers from unrolling loops. Operands of other types become numbers on the way to panels: a
 // NUMBER is a float, a double for f64 or, where integers with zero points are multiplied, a uint. The products of
 // other integers are floats, exact for DEPTH values of k. A SUM of integers is a uint, which wraps
@@ -22,7 +23,7 @@
 #define UNROLL _Pragma("unroll")
 #endif
 
-#define COLUMNS (2 * VECTOR)
+#define COLUMNS (VECTORS * VECTOR)
 #define PASTE_(x, y) x##y
 #define PASTE(x, y) PASTE_(x, y)
 typedef PASTE(NUMBER, VECTOR) numbers;
@@ -42,7 +43,7 @@ static inline int is_run(const int *at) {
 
 // Where the scales or zero points of the columns are, apart from k.
 #define PLACE_CODES(name)                                                                          \
-    numbers name##s[2];                                                                            \
+    numbers name##s[VECTORS];                                                                      \
     int name##_at_n[COLUMNS];                                                                      \
     const int name##_at = name##_batch.w + DOT3(name##_batch, z);                                  \
     LOOP for (int j = 0; j < COLUMNS; j++)                                                         \
@@ -54,8 +55,7 @@ static inline int is_run(const int *at) {
         const int at = DOT4(name##_k, d / name##_k_share);                                         \
         NUMBER all[COLUMNS];                                                                       \
         UNROLL for (int j = 0; j < COLUMNS; j++) all[j] = AT(name##_at_n[j] + at);                 \
-        name##s[0] = LOAD(0, all);                                                                 \
-        name##s[1] = LOAD(1, all);                                                                 \
+        LOOP for (int v = 0; v < VECTORS; v++) name##s[v] = LOAD(v, all);                          \
         end_share = min(end_share, (d.w / name##_k_share.w + 1) * name##_k_share.w);               \
     }
 
@@ -87,10 +87,11 @@ void gemm_cpu($parameters) {
         n_w[j] = w_at.w + w_n.w * d.w;
 #endif
     }
-    const int runs[2] = {is_run(n_at), is_run(n_at + VECTOR)};
+    int runs[VECTORS];
+    LOOP for (int v = 0; v < VECTORS; v++) runs[v] = is_run(n_at + v * VECTOR);
 #ifdef WINDOW
-    int4 lowest[2], highest[2];
-    LOOP for (int v = 0; v < 2; v++) {
+    int4 lowest[VECTORS], highest[VECTORS];
+    LOOP for (int v = 0; v < VECTORS; v++) {
         lowest[v] = highest[v] = PLACE(v * VECTOR);
         LOOP for (int j = v * VECTOR; j < (v + 1) * VECTOR; j++) {
             lowest[v] = min(lowest[v], PLACE(j));
@@ -105,13 +106,13 @@ void gemm_cpu($parameters) {
 #ifdef HAS_ZERO
     PLACE_CODES(zero)
 #endif
-    totals sums[MAX_ROWS * 2];  // two vectors a row
-    numbers panel[DEPTH * 2];
+    totals sums[MAX_ROWS * VECTORS];
+    numbers panel[DEPTH * VECTORS];
     int k_at[DEPTH];
 #ifdef A_CONVERTS
     NUMBER a_panel[TILE_ROWS * DEPTH];
 #endif
-    LOOP for (int i = 0; i < rows * 2; i++) sums[i] = 0;
+    LOOP for (int i = 0; i < rows * VECTORS; i++) sums[i] = 0;
 
 #if defined(HAS_SCALE) || defined(HAS_ZERO)
     int end_share = 0;
@@ -137,13 +138,13 @@ void gemm_cpu($parameters) {
 #ifdef WINDOW
             const int4 shift = w_k * d;
 #endif
-            LOOP for (int v = 0; v < 2; v++) {
+            LOOP for (int v = 0; v < VECTORS; v++) {
 #ifdef B_CONVERTS
                 B_TYPE target[VECTOR];
-#define GATHERED panel[2 * i + v] = B_VECTOR_VALUE(LOAD(0, target));
-#define HAS_ZERO_OUTSIDE panel[2 * i + v] = MASK(inside) ? panel[2 * i + v] : (numbers)(0);
+#define GATHERED panel[VECTORS * i + v] = B_VECTOR_VALUE(LOAD(0, target));
+#define HAS_ZERO_OUTSIDE panel[VECTORS * i + v] = MASK(inside) ? panel[VECTORS * i + v] : (numbers)(0);
 #else
-                NUMBER *target = (NUMBER *)(panel + 2 * i + v);
+                NUMBER *target = (NUMBER *)(panel + VECTORS * i + v);
 #define GATHERED
 #define HAS_ZERO_OUTSIDE
 #endif
@@ -160,7 +161,7 @@ void gemm_cpu($parameters) {
                         & (AS_UINTS(z) < (uints)(w_size.z)) & (AS_UINTS(w) < (uints)(w_size.w));
                     if (is_vector) {
                         const numbers x = B_RUN(start);
-                        panel[2 * i + v] = MASK(inside) ? x : (numbers)(0);
+                        panel[VECTORS * i + v] = MASK(inside) ? x : (numbers)(0);
                     } else {
                         int here[VECTOR];
                         STORE(inside, 0, here);
@@ -173,12 +174,12 @@ void gemm_cpu($parameters) {
                 }
 #endif
                 if (is_vector)
-                    panel[2 * i + v] = B_RUN(start);
+                    panel[VECTORS * i + v] = B_RUN(start);
                 else {
                     UNROLL for (int j = 0; j < VECTOR; j++) target[j] = B_AT(from[j] + at);
                     GATHERED
                 }
-                panel[2 * i + v] = DECODED(panel[2 * i + v], v);
+                panel[VECTORS * i + v] = DECODED(panel[VECTORS * i + v], v);
             }
         }
 #ifdef A_CONVERTS
@@ -186,24 +187,20 @@ void gemm_cpu($parameters) {
         LOOP for (int i = 1; i < depth; i++) k_is_run &= k_at[i] == k_at[0] + i;
 #endif
         LOOP for (int i = 0; i < rows; i += TILE_ROWS) {
-#define DECLARE(r) numbers x##r = 0, y##r = 0;
-#define STEP(r)                                                                                    \
-    {                                                                                              \
-        const NUMBER s = ELEMENT(r);                                                               \
-        x##r += s * left;                                                                          \
-        y##r += s * right;                                                                         \
-    }
-#define ADD(r)                                                                                     \
-    sums[2 * (i + r)] += TO_SUM(x##r);                                                             \
-    sums[2 * (i + r) + 1] += TO_SUM(y##r);
+#define DECLARE(r, v) numbers x##r##_##v = 0;
+#define OF_PANEL(v) const numbers w##v = panel[VECTORS * j + v];
+#define OF_ROW(r) const NUMBER s##r = ELEMENT(r);
+#define STEP(r, v) x##r##_##v += s##r * w##v;
+#define ADD(r, v) sums[VECTORS * (i + r) + v] += TO_SUM(x##r##_##v);
 #define MULTIPLY                                                                                   \
     LOOP for (int j = 0; j < depth; j++) {                                                         \
-        const numbers left = panel[2 * j], right = panel[2 * j + 1];                                \
+        EACH_VECTOR(OF_PANEL)                                                                      \
         const int at = k_at[j];                                                                    \
-        EACH_ROW(STEP)                                                                             \
+        EACH_ROW(OF_ROW)                                                                           \
+        EACH(STEP)                                                                                 \
     }
             const int row = first_m + i;
-            EACH_ROW(DECLARE)
+            EACH(DECLARE)
 #ifdef A_CONVERTS
             LOOP for (int r = 0; r < TILE_ROWS; r++) {
                 __global const A_TYPE *from = a + min(row + r, last_m) * a_m;
@@ -234,7 +231,7 @@ void gemm_cpu($parameters) {
                 MULTIPLY
             }
 #endif
-            EACH_ROW(ADD)
+            EACH(ADD)
         }
     }
 
@@ -242,10 +239,11 @@ void gemm_cpu($parameters) {
     int c_at[COLUMNS];
     LOOP for (int j = 0; j < COLUMNS; j++)
         c_at[j] = c_batch.w + DOT3(c_batch, z) + z.w * c_part + DOT4(c_n, at_n[j]);
-    const int c_runs[2] = {is_run(c_at), is_run(c_at + VECTOR)};
+    int c_runs[VECTORS];
+    LOOP for (int v = 0; v < VECTORS; v++) c_runs[v] = is_run(c_at + v * VECTOR);
     const int columns = min(COLUMNS, n_size - first_n);
     LOOP for (int row = first_m; row <= last_m; row++) {
-        SUM *sum = (SUM *)(sums + 2 * (row - first_m));
+        SUM *sum = (SUM *)(sums + VECTORS * (row - first_m));
         __global C_TYPE *target = c + row * c_m;
         LOOP for (int j = 0; j < columns; j++) {
 #ifdef POST_READS_DST
@@ -259,7 +257,7 @@ void gemm_cpu($parameters) {
         }
         LOOP for (int v = 0; v < columns; v += VECTOR) {
             if (c_runs[v / VECTOR]) {
-                const totals kept = sums[2 * (row - first_m) + v / VECTOR];
+                const totals kept = sums[VECTORS * (row - first_m) + v / VECTOR];
                 C_VECTOR_WRITE(target + c_at[v], AS_REALS(kept));
             } else {
                 LOOP for (int j = v; j < min(columns, v + VECTOR); j++)
