@@ -260,7 +260,9 @@ class Implementation(ABC, Generic[OpT]):
                 )
         for word in attr.words:
             if word not in self.attributes:
-                return Refused("attribute", f"has no {word.replace('_', ' ')}")
+                own = ", ".join(self.attributes) or "no scales, dropout and the like"
+                text = f"takes {own}; got {word}".replace("_", " ")
+                return Refused("attribute", text)
         read = [(argument.name, desc) for argument, desc in op.tensors()]
         for name, desc in () if self.takes_repeats else [*read, *attr.operands()]:
             if desc.has_repeats:

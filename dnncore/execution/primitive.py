@@ -237,9 +237,14 @@ class Primitive:
         )
 
     def _fail_desc(self, name: str, got: MemoryDesc, expected: MemoryDesc) -> None:
+        if got.dims == expected.dims:
+            remedy = f"reorder it to the primitive descriptor's {name}_desc"
+        elif got.nelems == expected.nelems:
+            remedy = f"reshape its array to {expected.dims}"
+        else:
+            remedy = f"make it of the primitive descriptor's {name}_desc"
         raise DescriptorError(
-            f"{self._kind}: {name} must be laid out as {expected}; got {got};"
-            f" reorder it to the primitive descriptor's {name}_desc"
+            f"{self._kind}: {name} must be laid out as {expected}; got {got}; {remedy}"
         )
 
     def _fail_engine(self, name: str, got: Engine, expected: Engine) -> None:

@@ -410,11 +410,19 @@ def test_an_argument_must_be_a_memory(pool, arguments, thing):
 
 
 @pytest.mark.parametrize(
-    "other", [desc(2, 3, 8, 9), desc(2, 3, 8, 8, format="nhwc"), desc(2, 3, 8, 8, type="s32")]
+    ("other", "remedy"),
+    [
+        (desc(2, 3, 8, 8, format="nhwc"), "reorder it to the primitive descriptor's src_desc"),
+        (desc(2, 3, 8, 8, type="s32"), "reorder it"),
+        (desc(2, 3, 64), r"reshape its array to \(2, 3, 8, 8\)"),
+        (desc(2, 3, 8, 9), "make it of the primitive descriptor's src_desc"),
+    ],
 )
-def test_a_memory_of_another_descriptor_is_refused(pool, arguments, other):
+def test_a_memory_of_another_descriptor_is_refused(pool, arguments, other, remedy):
     arguments["src"] = dnn.Memory(other, CPU)
-    refused(pool, arguments, f"pooling: src must be laid out as {SRC}; got {other}; reorder it")
+    text = f"pooling: src must be laid out as {SRC}; got {other}; "
+    with pytest.raises(dnn.DescriptorError, match=re.escape(text) + remedy):
+        pool.execute(CPU.stream(), **arguments)
 
 
 def test_a_memory_or_stream_of_another_engine_is_refused(pool, arguments):

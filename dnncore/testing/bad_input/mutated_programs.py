@@ -26,7 +26,7 @@ PROGRAMS: dict[str, Callable[[], tuple[tuple[str, ...], ...]]] = {
     "described": valid_calls.described,
     "executed": valid_calls.executed,
 }
-WEIGHTS = {"described": (3, 2, 6, 1), "executed": (1, 5)}
+WEIGHTS = {"described": (3, 2, 5, 1, 3), "executed": (1, 4, 3)}
 OURS = ("inputs(pd)", "copies(arguments)", "event.wait()")  # of the test code, not under test
 
 # Expressions for places where other types or values belong.
@@ -46,7 +46,10 @@ STRANGERS = (
     "dnn.MemoryDesc((0, 3))", "dnn.MemoryDesc((4, 4), strides=(0, 0))",
     "dnn.MemoryDesc((4, 4), 's4')", "dnn.MemoryDesc((2, 3), offset0=2**40)",
     "dnn.Attributes()", "dnn.Attributes([dnn.PostOp.sum()])", "dnn.PostOp.sum(2.0)",
-    "dnn.PostOp.eltwise('exp')", "engine", "other", "engine.stream()", "other.stream()",
+    "dnn.PostOp.eltwise('exp')", "dnn.Scales()", "dnn.Scales(1, (2, 1), 'bf16')",
+    "dnn.ZeroPoints(3)", "{'src': dnn.Scales(2)}", "{'dst': dnn.ZeroPoints(0, (), 'u8')}",
+    "dnn.Dropout()", "dnn.Attributes(rounding='stochastic')", "engine", "other",
+    "engine.stream()", "other.stream()",
     "dnn.Event()", "[dnn.Event()]", "dnn.Memory(dnn.MemoryDesc((2, 3)), engine)",
     "dnn.Memory(dnn.MemoryDesc((2, 3)), other)", "engine.allocate(24)", "other.allocate(24)",
     "engine.allocate(2**50)", "dnn.PrimitiveDesc(dnn.EltwiseForward('forward_training', 'abs',"
@@ -71,7 +74,8 @@ WORDS = (
     "forward_training", "forward_inference", "backward", "max", "avg_include_padding",
     "avg_exclude_padding", "across_channels", "within_channel", "accurate", "log", "mean", "mul",
     "norm_lp_max", "norm_lp_power_p_sum", "logistic_use_dst_for_bwd", "round", "select", "user",
-    "library", "strict", "ieee", "tf32", "reference:*", "*:*", "[", "!", "*,", "cpu", "opencl:99",
+    "library", "strict", "ieee", "tf32", "relaxed", "stochastic", "environment", "src", "weights",
+    "dst", "reference:*", "*:*", "[", "!", "*,", "cpu", "opencl:99",
     "in", "out", "r", "w",
 )  # fmt: skip
 

@@ -146,6 +146,97 @@ ATTRIBUTES = (
         " dnn.PostOp('sum', scale=1.0)])"
     ),
 )
+# Operations and attributes whose values are passed at execution.
+QUANTIZED = (
+    (
+        (
+            "dnn.MatMul(src=dnn.MemoryDesc((3, 8), 'u8'), weights=dnn.MemoryDesc((8, 5), 's8', 'any'),"
+            " bias=dnn.MemoryDesc((1, 5)), dst=dnn.MemoryDesc((3, 5), 'u8'))"
+        ),
+        (
+            "dnn.Attributes(scales={'src': dnn.Scales(), 'weights': dnn.Scales(mask=2),"
+            " 'dst': dnn.Scales(data_type='bf16')}, zero_points={'src': dnn.ZeroPoints(),"
+            " 'dst': dnn.ZeroPoints(0, (), 's8')})"
+        ),
+    ),
+    (
+        (
+            "dnn.MatMul(src=dnn.MemoryDesc((1, 32)), weights=dnn.MemoryDesc((32, 8), 's4'),"
+            " dst=dnn.MemoryDesc((1, 8)))"
+        ),
+        (
+            "dnn.Attributes(scales={'weights': dnn.Scales(3, (16, 1), 'f16')},"
+            " zero_points={'weights': dnn.ZeroPoints(3, (16, 1), 's4')}, fpmath='strict')"
+        ),
+    ),
+    (
+        (
+            "dnn.MatMul(src=dnn.MemoryDesc((2, 3, 16), 's8'), weights=dnn.MemoryDesc((1, 16, 4), 's8'),"
+            " dst=dnn.MemoryDesc((2, 3, 4), 's32'))"
+        ),
+        "dnn.Attributes(scales={'weights': dnn.Scales(mask=6, groups=(8, 1))}, accumulation='s32')",
+    ),
+    (
+        (
+            "dnn.ConvolutionForward('forward_inference', src=dnn.MemoryDesc((1, 8, 5, 5), 'u8', 'nhwc'),"
+            " weights=dnn.MemoryDesc((2, 8, 4, 3, 3), 's8', 'any'), bias=dnn.MemoryDesc((16,), 's32'),"
+            " dst=dnn.MemoryDesc((1, 16, 5, 5), 's8', 'any'), padding_l=1, padding_r=1)"
+        ),
+        (
+            "dnn.Attributes([dnn.PostOp.sum(0.5, 3), dnn.PostOp.binary('add', dnn.MemoryDesc((1, 16, 1,"
+            " 1), 's8'))], scales={'src': dnn.Scales(), 'weights': dnn.Scales(mask=3)},"
+            " zero_points={'src': dnn.ZeroPoints(mask=2), 'dst': dnn.ZeroPoints(mask=2)})"
+        ),
+    ),
+    (
+        (
+            "dnn.MatMul(src=dnn.MemoryDesc((3, 16), 'bf16'), weights=dnn.MemoryDesc((16, 7), 'bf16'),"
+            " dst=dnn.MemoryDesc((3, 7), 'bf16'))"
+        ),
+        (
+            "dnn.Attributes(dropout=dnn.Dropout('s64', True, True), rounding='stochastic',"
+            " accumulation='relaxed')"
+        ),
+    ),
+    (
+        (
+            "dnn.EltwiseForward('forward_training', 'relu', src=dnn.MemoryDesc((2, 3, 5), 'f16'),"
+            " dst=dnn.MemoryDesc((2, 3, 5), 'f16'), alpha=0.5)"
+        ),
+        (
+            "dnn.Attributes(dropout=dnn.Dropout(seed_type='s32', has_offset=False, has_mask=False),"
+            " rounding='stochastic')"
+        ),
+    ),
+    (
+        "dnn.Reorder(src=dnn.MemoryDesc((2, 19, 3)), dst=dnn.MemoryDesc((2, 19, 3), 'u8', 'aBc8b'))",
+        (
+            "dnn.Attributes([dnn.PostOp.sum(1.0, -2)], scales={'src': dnn.Scales(2), 'dst':"
+            " dnn.Scales()}, zero_points={'dst': dnn.ZeroPoints()})"
+        ),
+    ),
+    (
+        (
+            "dnn.Binary('mul', src0=dnn.MemoryDesc((2, 3, 4), 's8'), src1=dnn.MemoryDesc((2, 1, 4), 'u8'),"
+            " dst=dnn.MemoryDesc((2, 3, 4), 's8'))"
+        ),
+        "dnn.Attributes(scales={'src0': dnn.Scales(), 'src1': dnn.Scales()})",
+    ),
+    (
+        (
+            "dnn.SoftmaxForward('forward_inference', 'accurate', src=dnn.MemoryDesc((2, 5), 'bf16'),"
+            " dst=dnn.MemoryDesc((2, 5), 'u8'), axis=1)"
+        ),
+        "dnn.Attributes(scales={'dst': dnn.Scales()})",
+    ),
+    (
+        (
+            "dnn.PoolingForward('forward_inference', 'max', src=dnn.MemoryDesc((2, 3, 6), 'u8'),"
+            " dst=dnn.MemoryDesc((2, 3, 3), 'u8'), kernel=2, strides=2)"
+        ),
+        "dnn.Attributes([dnn.PostOp.eltwise('linear', 0.5, 1.0)], accumulation='any')",
+    ),
+)
 WISHES = (
     "",
     ", impl='*'",
@@ -239,6 +330,26 @@ MEMORIES = (
         " dl_device=(1, 0), copy=True)"
     ),
     (
+        "memory = dnn.Memory.from_numpy(np.ones((2, 3), dnn.MemoryDesc((2, 3), 'bf16').dtype), None,"
+        " engine, copy=None); result = memory.__array__(), memory.numpy().astype('f4')"
+    ),
+    (
+        "memory = dnn.Memory.from_numpy(np.ones((4, 2), dnn.MemoryDesc((1,), 'f8_e4m3').dtype),"
+        " dnn.MemoryDesc((4, 2), 'f8_e4m3', 'ba'), engine); result = memory.numpy()"
+    ),
+    (
+        "memory = dnn.Memory.from_numpy(np.zeros((0, 3), np.int8), dnn.MemoryDesc((0, 3), 's8'),"
+        " engine); result = memory.numpy(), memory.nbytes, memory.__dlpack__(), np.asarray(memory)"
+    ),
+    (
+        "memory = dnn.Memory.from_numpy(np.array(2.0, np.float32).reshape(1), engine=engine);"
+        " result = memory.numpy()"
+    ),
+    (
+        "memory = dnn.Memory.from_dlpack(np.arange(6, dtype=np.uint8).reshape(2, 3)[::-1],"
+        " engine=engine, copy=None); result = memory.numpy()"
+    ),
+    (
         "memory = dnn.Memory.from_dlpack(dnn.Memory(dnn.MemoryDesc((5,), 's4'), engine),"
         " engine=engine, copy=False); result = memory.__dlpack_device__()"
     ),
@@ -260,31 +371,39 @@ def described() -> tuple[tuple[str, ...], ...]:
         f"op = {op}\nattr = {attr}\npd = dnn.PrimitiveDesc(op, engine, attr{wishes})"
         for op, attr, wishes in itertools.product(OPERATIONS, ATTRIBUTES, WISHES)
     ]
+    quantized = [
+        f"op = {op}\nattr = {attr}\npd = dnn.PrimitiveDesc(op, engine, attr)"
+        for op, attr in QUANTIZED
+    ]
     read = [f"result = problem.read({text!r})" for text in _texts()]
-    return DESCRIPTORS, tuple(read), tuple(chosen), (*HINTED, *ACROSS)
+    return DESCRIPTORS, tuple(read), tuple(chosen), (*HINTED, *ACROSS), tuple(quantized)
 
 
 @cache
 def executed() -> tuple[tuple[str, ...], ...]:
     """Return programs that make memories and execute primitives."""
-    ran = [
-        "\n".join(
-            [
-                f"op = {op}",
-                f"attr = {attr}",
-                "pd = dnn.PrimitiveDesc(op, engine, attr)",
-                "values = inputs(pd)",
-                f"arguments = {{{', '.join(_memories(op, attr))}}}",
-                SCRATCHPAD,
-                "before = copies(arguments)",
-                "primitive = pd.primitive()",
-                call,
-                "event.wait()",
-            ]
-        )
-        for op, attr, call in itertools.product(OPERATIONS, ATTRIBUTES, CALLS)
-    ]
-    return MEMORIES, tuple(ran)
+    pairs = itertools.product(OPERATIONS, ATTRIBUTES)
+    ran = [_execution(op, attr, call) for op, attr in pairs for call in CALLS]
+    quantized = [_execution(op, attr, call) for op, attr in QUANTIZED for call in CALLS]
+    return MEMORIES, tuple(ran), tuple(quantized)
+
+
+def _execution(op: str, attr: str, call: str) -> str:
+    """A program that executes a primitive."""
+    return "\n".join(
+        [
+            f"op = {op}",
+            f"attr = {attr}",
+            "pd = dnn.PrimitiveDesc(op, engine, attr)",
+            "values = inputs(pd)",
+            f"arguments = {{{', '.join(_memories(op, attr))}}}",
+            SCRATCHPAD,
+            "before = copies(arguments)",
+            "primitive = pd.primitive()",
+            call,
+            "event.wait()",
+        ]
+    )
 
 
 @cache
@@ -312,9 +431,8 @@ def _texts() -> tuple[str, ...]:
 
 def _written() -> Iterator[str]:
     kinds = {kind for driver in problem.DRIVERS.values() for kind in driver.operations}
-    for op_text in OPERATIONS:
-        for attr_text in ATTRIBUTES:
-            scope: dict[str, Any] = {**NAMES}
-            exec(f"op = {op_text}\nattr = {attr_text}", scope)  # noqa: S102 - our own texts
-            if type(scope["op"]) in kinds:
-                yield str(problem.Problem(scope["op"], scope["attr"], skip_impl="nothing:*"))
+    for op_text, attr_text in (*itertools.product(OPERATIONS, ATTRIBUTES), *QUANTIZED):
+        scope: dict[str, Any] = {**NAMES}
+        exec(f"op = {op_text}\nattr = {attr_text}", scope)  # noqa: S102 - our own texts
+        if type(scope["op"]) in kinds:
+            yield str(problem.Problem(scope["op"], scope["attr"], skip_impl="nothing:*"))
