@@ -3,9 +3,10 @@
     python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=500 --seed=0
 
 Products of u8 and s8, and other operations on integers, with scales, zero points and post-ops.
-Every implementation of each engine is compared with the reference. Results are equal where
-docs/types.md fixes each step. Behind other steps, such as exp, the reference states how many units
-of the result's type are allowed. The README names the variable that sets another instruction set.
+Every implementation of each engine is compared with the reference, for three kinds of values.
+Results are equal where docs/types.md fixes each step. Behind other steps, such as exp, the reference
+states how many units of the result's type are allowed. The README names the variable that sets
+another instruction set.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import click
 import numpy as np
 
 from dnncore.comparison.compare import Expected
+from dnncore.comparison.fills import FillName
 from dnncore.engines.engine import Engine
 from dnncore.errors import DnnError, describe
 from dnncore.problem import Problem
@@ -38,6 +40,9 @@ SHARES = {
 TYPES = ("s8", "u8", "s32", "f32", "s4", "u4")
 BYTES = 30_000  # of a problem in f32
 SURPLUS = 10  # problems are drawn for each that has integers
+
+VALUES: tuple[FillName, ...] = ("random", "ties", "wide")
+"""Kinds of values: all integers, results in the middle of two integers, sums that wrap around."""
 
 
 def problems(count: int, seed: int) -> list[Problem]:
@@ -104,12 +109,15 @@ def examined(problem: Problem, engines: Sequence[Engine], findings: Findings) ->
 
 def _wrong(trial: Trial, findings: Findings) -> str:
     """Describe what is wrong; "" if nothing is."""
-    given = trial.case.round("random")
-    try:
-        outputs = trial.execute(given.inputs)
-    except Exception as error:  # of a backend
-        return f"raised {describe(error)}"
-    wrong = dict(_differences(trial.expected(given) or {}, outputs))
+    wrong: dict[str, str] = {}
+    for fill in VALUES:
+        given = trial.case.round(fill)
+        try:
+            outputs = trial.execute(given.inputs)
+        except Exception as error:  # of a backend
+            return f"raised {describe(error)}, {fill}"
+        for name, text in _differences(trial.expected(given) or {}, outputs):
+            wrong[f"{fill} {name}"] = text and f"{text}, {fill}"
     findings.equal += not wrong
     findings.near += bool(wrong) and not any(wrong.values())
     return "; ".join(filter(None, wrong.values()))
