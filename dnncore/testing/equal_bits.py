@@ -4,9 +4,9 @@
 
 Products of u8 and s8, and other operations on integers, with scales, zero points and post-ops.
 Every implementation of each engine is compared with the reference, for three kinds of values.
-Results are equal where docs/types.md fixes each step. Behind other steps, such as exp, the reference
-states how many units of the result's type are allowed. The README names the variable that sets
-another instruction set.
+Results are equal where docs/types.md fixes each step. Behind other steps, such as exp, the
+reference states how many units of the result's type are allowed. The README names the variable that
+sets another instruction set.
 """
 
 from __future__ import annotations
