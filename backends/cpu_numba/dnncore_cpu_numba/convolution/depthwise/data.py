@@ -298,7 +298,8 @@ class _Loop:
                     lists += found
                 src = dot(self.src.spatial, (depth.origin(z), height.origin(y)))
                 start, count = known[key]
-                last.append(src + (lists[start + count - 1]["src"] if count else 0))
+                seen = [entry["src"] for entry in lists[start : start + count]]
+                last.append(src + max(seen, default=0))
                 rows.append({
                     "src": src, "dst": dot(self.dst.planes, (z, y)),
                     "list": PAIR.nbytes * start, "count": count, "z": z, "y": y,

@@ -31,7 +31,7 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
+from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.elementwise import epilogue
@@ -182,8 +182,9 @@ class _Emitter(Emitter):
     def _prefetch(self, tile: DepthwiseTile, src: Value) -> None:
         """Prefetch the inputs that the next row is the first to read."""
         b, first = self.builder, min(tile.readers, default=0)
+        step = max(1, LINE // max(1, self.kernel.src_pixel))
         for row in self.kernel.ahead:
-            for place in range(first, first + tile.advance):
+            for place in range(first, first + tile.advance, step):
                 offset = I64(row + place * self.kernel.src_pixel)
                 vir.prefetch(b, vir.address(b, b.add(src, offset)))
 
