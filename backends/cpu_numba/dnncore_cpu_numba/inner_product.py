@@ -51,8 +51,10 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     def utilisation(self, op: InnerProduct) -> float:
         """The better utilisation of the product and of the transposed product."""
         rows, columns = _matrix_dims(op.result)
-        best = max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
-        return self.arithmetic(op).speed(self.isa) * best
+        arithmetic = self.arithmetic(op)
+        isa = arithmetic.vectors_of(self.isa)
+        best = max(utilisation(isa, rows, columns), utilisation(isa, columns, rows))
+        return arithmetic.speed(self.isa) * best
 
     def arithmetic(self, op: InnerProduct) -> Arithmetic:
         """Products of groups of k, where the instruction set has them."""

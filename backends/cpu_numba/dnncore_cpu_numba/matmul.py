@@ -87,8 +87,9 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
 
     def utilisation(self, op: MatMul) -> float:
         """The utilisation of tiles of rows by columns."""
-        speed = self.arithmetic(op).speed(self.isa)
-        return speed * utilisation(self.isa, *op.dst.dims[-2:])
+        arithmetic = self.arithmetic(op)
+        isa = arithmetic.vectors_of(self.isa)
+        return arithmetic.speed(self.isa) * utilisation(isa, *op.dst.dims[-2:])
 
 
 class GemmMatMul(BrgemmMatMul):

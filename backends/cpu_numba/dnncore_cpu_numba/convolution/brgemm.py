@@ -12,9 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Convolution, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.isa import DOT_ISAS
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
 from dnncore_cpu_numba.convolution.geometry import Geometry, Phase, dot, scaled, weights_as_6d
@@ -157,8 +158,16 @@ class BrgemmData(Brgemm):
     Weights become `OIhw16i16o` or `IOhw16o16i` (with the lanes of the instruction set).
     """
 
-    data_types = (*FLOATS, *INTEGERS)
+    data_types = (*FLOATS, "f64", *INTEGERS)
     attributes = ATTRIBUTES
+
+    def accept(
+        self, op: Convolution, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
+        """Plan with as many lanes as a vector has elements."""
+        isa = self.arithmetic(op).vectors_of(self.isa)
+        own = self if self.isa in DOT_ISAS or isa == self.isa else type(self)(isa)
+        return PlannedConvolution.accept(own, op, attr, engine, hint)
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse scales and zero points that vary along K."""
@@ -171,7 +180,7 @@ class BrgemmData(Brgemm):
     def kept(self, op: Convolution) -> tuple[str, ...]:
         """The result, and the factors if they are multiplied as they are."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
-        return (op.result_name, op.BIAS, *(factors if self.arithmetic(op).group > 1 else ()))
+        return (op.result_name, op.BIAS, *(() if self.arithmetic(op).converts else factors))
 
     def resolved(self, op: Convolution) -> Convolution:
         """Groups of channels are contiguous in activations with channels last."""
@@ -207,7 +216,7 @@ class BrgemmData(Brgemm):
         epilogue, operands = self._epilogue(plan, op, attr, g.columns, fused=fused)
         output, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)
         read, written = (1, 2) if g.backward else (2, 1)
-        size = weights.desc.itemsize
+        size, group_size = weights.desc.itemsize, arithmetic.size
         strides = [size * stride for stride in weights.desc.strides]
         run = min(image.run, depth)
         k = arithmetic.groups(run)
@@ -223,10 +232,12 @@ class BrgemmData(Brgemm):
                 (dot(image.spatial, shift), dot(strides[3:], tap)) for tap, shift in phase.taps
             ]
             a_step, b_step = map(int.__sub__, batch[1], batch[0]) if len(batch) > 1 else (0, 0)
-            joined = (a_step, b_step) == (4 * k, 4 * self.isa.lanes * k) and g.kernel[2] > 1
+            joined = (a_step, b_step) == (group_size * k, group_size * self.isa.lanes * k)
+            joined = joined and g.kernel[2] > 1
             c, *others = (in_phase(matrix, phase, g.phase_stride) for matrix in (output, *operands))
             return MatrixProblem(
                 isa=self.isa, outer=(g.batch, g.groups), columns=g.columns, a=a, b=b, c=c,
+                a_k=group_size,
                 cover=Windows(phase.count, g.step, image.dims[2:], shifts, joined), edge=edge,
                 epilogue=epilogue, operands=others, row_bytes=size * depth * math.prod(g.step),
                 chunks=[Chunk(batch, k, depth // run, image.block, b_advance)],

@@ -74,9 +74,9 @@ class _Gemm(PlannedConvolution):
 
     def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of output channels by pixels."""
-        g = Geometry.of(op)
-        speed = self.arithmetic(op).speed(self.isa)
-        return speed * utilisation(self.isa, g.oc, math.prod(g.dst))
+        g, arithmetic = Geometry.of(op), self.arithmetic(op)
+        isa = arithmetic.vectors_of(self.isa)
+        return arithmetic.speed(self.isa) * utilisation(isa, g.oc, math.prod(g.dst))
 
 
 class GemmForward(_Gemm):
