@@ -73,6 +73,18 @@ PROBLEMS = {
         "--ip --dir=FWD_D --dt=s8:s8:f32 --stag=aBc8b --wtag=bac --attr-scales=dst:0+wei:3:f16:3x1"
         " --attr-zero-points=wei:3:s4 mb3_ic3_iw2_oc9"
     ),
+    "weights decoded for one row, at odd places": (
+        "--matmul --dt=f32:u4:f32 --attr-scales=wei:3:f32:10x7"
+        " --attr-zero-points=wei:3:s8:4x1 1x140:140x301"
+    ),
+    "weights decoded in a batch": (
+        "--matmul --dt=bf16:s4:f32 --attr-scales=wei:7:bf16:4x2 --attr-zero-points=wei:7:u4:2x2"
+        " 3x2x64:3x64x300"
+    ),
+    "weights decoded by columns": (
+        "--ip --dir=FWD_D --dt=f16:u4:f16 --stag=ab --wtag=ab --attr-scales=wei:3:f32:1x4"
+        " --attr-zero-points=wei:3:u4:1x2 mb3ic8oc140"
+    ),
     "f64 with scales along K and post-ops": (
         "--matmul --dt=f64 --bia-dt=f64 --bia_mask=2 --attr-scales=src:3:bf16:2x4+wei:3:f32:8x3"
         " --attr-post-ops=sum:0.3+gelu_erf+add:bf16:2 --attr-dropout=0.4:12345 6x16:16x9"

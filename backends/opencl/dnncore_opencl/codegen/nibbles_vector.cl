@@ -1,17 +1,12 @@
-// Vectors of 4-bit elements from an even place on. HALF is half of LANES.
+// Vectors of 4-bit elements from an even place on, on little-endian processors: a byte becomes a
+// word with an element in each of its bytes. HALF is half of LANES.
 
 static inline ucharLANES load_u4LANES(__global const uchar *from, const long at) {
-    const ucharHALF pairs = vloadHALF(0, from + (at >> 1));
-    ucharLANES all;
-    all.even = pairs & (uchar)15;
-    all.odd = pairs >> (uchar)4;
-    return all;
+    const ucharHALF bytes = ((__global const struct packed_ucharHALF *)(from + (at >> 1)))->all;
+    const ushortHALF pairs = convert_ushortHALF(bytes);
+    return as_ucharLANES((pairs | pairs << (ushort)4) & (ushort)0x0f0f);
 }
 
 static inline charLANES load_s4LANES(__global const char *from, const long at) {
-    const charHALF pairs = vloadHALF(0, from + (at >> 1));
-    charLANES all;
-    all.even = pairs << (char)4;
-    all.odd = pairs;
-    return all >> (char)4;
+    return as_charLANES((load_u4LANES((__global const uchar *)from, at) ^ (uchar)8) - (uchar)8);
 }

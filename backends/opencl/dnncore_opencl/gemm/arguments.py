@@ -43,7 +43,8 @@ def zero_point_buffers(
 
 def decoding_parameters(decoding: Decoding | None) -> tuple[Schema, dict[str, Any]]:
     """The parameters `scale` and `zero` with the places of their elements, and their arguments."""
-    schema, arguments = Schema(), {}
+    schema = Schema()
+    arguments: dict[str, Any] = {}
     codes = (decoding.scales, decoding.zero_points) if decoding else ()
     for name, own in zip(("scale", "zero"), codes, strict=False):
         if own:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dnncore import backend as core
 from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.codegen.vectors import CONVERTED, F8, PACKED, TO_FLOAT, TYPES, WITH_F64, vector
 from dnncore_opencl.gemm.elements import Elements
@@ -22,6 +23,7 @@ PANEL_DEPTH = 128  # x 32 columns: the panel fills a third of a 48 KB first-leve
 ELEMENTS = Elements(is_aligned=False)
 COMPILED_BY_CLANG = ("Portable Computing Language", "Intel(R) OpenCL")
 TILE_ROWS = {16: (8, 12, 4, 1), 8: (4, 6, 2, 1), 4: (4, 6, 2, 1)}  # in registers, by vector
+LINE_BITS = 512  # of a cache's line
 WIDE_TILES = {16: {1: 8, 2: 8, 3: 4, 4: 4}, 8: {1: 8, 2: 4}, 4: {1: 8, 2: 4}}  # vectors by rows
 
 
@@ -140,15 +142,18 @@ def _types(gemm: Gemm, lanes: int) -> dict[str, str | int]:
 
 
 def _reads(data_type: str, lanes: int) -> dict[str, str | int]:
-    """How elements of b are read at a place: one, and a run that begins at an even place."""
+    """How elements of b are read at a place: one, and a run. B_FETCHED are in a line of a cache."""
+    fetched = LINE_BITS // core.data_type(data_type).bits
     if data_type not in PACKED:
         return {
+            "B_FETCHED": fetched,
             "B_AT(at)": "b[at]",
             "B_RUN(at)": "B_VECTOR_VALUE(B_VECTOR_READ(b + (at)))",
             "B_BEGINS(at)": 1,
             "B_POINTER(at)": "b + (at)",
         }
     return {
+        "B_FETCHED": fetched,
         "B_AT(at)": f"load_{data_type}(b, at)",
         "B_RUN(at)": f"B_VECTOR_VALUE(load_{data_type}{lanes}(b, at))",
         "B_BEGINS(at)": "((at) % 2 == 0)",

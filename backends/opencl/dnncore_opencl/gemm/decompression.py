@@ -2,7 +2,8 @@
 
 Elements of f8 and of 4 bits, and factors with several zero points, are converted into the
 scratchpad. With a floating src, weights of integers and f8 become f32, with their zero points and
-scales. If src has few rows, families that can do it decode them as they read them instead. Factors of products of integers become s32 or, without zero points, s8 or u8.
+scales. If src has few rows, families that can do it decode them as they read them instead. Factors
+of products of integers become s32 or, without zero points, s8 or u8.
 
 If scales of a product of integers vary along K, each range of K with one scale is a product of its
 own. The scaled sums are added in order.

@@ -87,6 +87,8 @@ class Elements:
             with_lanes(template(name), lanes).replace("HALF", str(lanes // 2))
             for name, lanes in wide
         ]
+        if not self.is_aligned:
+            texts = [*map(_packed, sorted(self._unaligned(pairs))), *texts]
         texts += [template("fp64")] if any(data_type == "f64" for data_type, _ in pairs) else []
         return (scalar, *texts) if scalar else tuple(texts)
 
@@ -98,10 +100,22 @@ class Elements:
             return ("small",)
         return (self.halves,) if data_type in HALVES else ("integers",)
 
+    def _unaligned(self, pairs: Iterable[tuple[str, int]]) -> set[str]:
+        """The vectors of small elements that are read at any address."""
+        found = set()
+        for data_type, lanes in pairs:
+            kind = TYPES[data_type]
+            if lanes > 1 and kind in SMALL:
+                halves = {vector("uchar", lanes // 2)} if data_type in PACKED else set()
+                found |= {vector(kind, lanes), *halves}
+        return found
+
     def _read(self, data_type: str, lanes: int, at: str) -> str:
         kind = TYPES[data_type]
         if lanes == 1:
             return f"(*({at}))"
+        if not self.is_aligned and kind in SMALL:
+            return f"(((__global const struct packed_{vector(kind, lanes)} *)({at}))->all)"
         if not self.is_aligned:
             return f"vload{lanes}(0, {at})"
         if data_type in HALVES and self.halves != "halves":
@@ -117,6 +131,11 @@ class Elements:
             return f"vstore{lanes}({written}, 0, {at})"
         word = _word(kind, lanes)
         return f"*(__global {word} *)({at}) = as_{word}({written})"
+
+
+def _packed(elements: str) -> str:
+    """The definition of a vector at any address."""
+    return template("packed").replace("ELEMENTS", elements)
 
 
 def _word(kind: str, lanes: int) -> str:

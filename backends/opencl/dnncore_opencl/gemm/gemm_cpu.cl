@@ -35,9 +35,9 @@ typedef PASTE(uint, VECTOR) uints;
 #define AS_UINTS PASTE(as_uint, VECTOR)
 
 // Whether offsets follow each other in memory, so that one vector access is sufficient.
-static inline int is_run(const int *at) {
+static inline int is_run(const int *at, const int count) {
     int run = 1;
-    LOOP for (int j = 1; j < VECTOR; j++) run &= at[j] == at[0] + j;
+    LOOP for (int j = 1; j < count; j++) run &= at[j] == at[0] + j;
     return run;
 }
 
@@ -87,8 +87,9 @@ void gemm_cpu($parameters) {
         n_w[j] = w_at.w + w_n.w * d.w;
 #endif
     }
+    const int is_line = is_run(n_at, COLUMNS);
     int runs[VECTORS];
-    LOOP for (int v = 0; v < VECTORS; v++) runs[v] = is_run(n_at + v * VECTOR);
+    LOOP for (int v = 0; v < VECTORS; v++) runs[v] = is_run(n_at + v * VECTOR, VECTOR);
 #ifdef WINDOW
     int4 lowest[VECTORS], highest[VECTORS];
     LOOP for (int v = 0; v < VECTORS; v++) {
@@ -125,7 +126,7 @@ void gemm_cpu($parameters) {
             k_at[i] = a_at + DOT4(a_k, d);
             const int at = DOT4(b_k, d);
 #if defined(HAS_SCALE) || defined(HAS_ZERO)
-            if (i == 0 || d.w == 0 || d.w == end_share) {
+            if (block + i == first_k || d.w == 0 || d.w == end_share) {
                 end_share = k.w;
 #ifdef HAS_SCALE
                 READ_CODES(scale, SCALE_AT)
@@ -137,6 +138,16 @@ void gemm_cpu($parameters) {
 #endif
 #ifdef WINDOW
             const int4 shift = w_k * d;
+#endif
+#ifndef WINDOW
+            const int line = n_at[0] + at;
+            if (is_line && line >= 0 && line <= b_end - COLUMNS && B_BEGINS(line)) {
+                UNROLL for (int v = 0; v < VECTORS; v++)
+                    panel[VECTORS * i + v] = DECODED(B_RUN(line + v * VECTOR), v);
+                UNROLL for (int e = 0; e < COLUMNS; e += B_FETCHED)
+                    FETCH(B_POINTER(line + e + DEPTH * b_k.w));  // of the next block, as a rule
+                continue;
+            }
 #endif
             LOOP for (int v = 0; v < VECTORS; v++) {
 #ifdef B_CONVERTS
@@ -240,7 +251,7 @@ void gemm_cpu($parameters) {
     LOOP for (int j = 0; j < COLUMNS; j++)
         c_at[j] = c_batch.w + DOT3(c_batch, z) + z.w * c_part + DOT4(c_n, at_n[j]);
     int c_runs[VECTORS];
-    LOOP for (int v = 0; v < VECTORS; v++) c_runs[v] = is_run(c_at + v * VECTOR);
+    LOOP for (int v = 0; v < VECTORS; v++) c_runs[v] = is_run(c_at + v * VECTOR, VECTOR);
     const int columns = min(COLUMNS, n_size - first_n);
     LOOP for (int row = first_m; row <= last_m; row++) {
         SUM *sum = (SUM *)(sums + VECTORS * (row - first_m));

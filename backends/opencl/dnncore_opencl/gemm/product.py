@@ -94,8 +94,8 @@ class Gemm:
     operands: those of the steps in their order: scales of the sum, those of post_ops, scales and
     zero points of c; `scaling` has the types of all but those of post_ops. zero_points: one number
     that is subtracted from each element of a, and of b. rounds_each: whether each step is rounded,
-    as those of integers. keeps_floats: whether c has floats although it is in the scratchpad. decoding: of b, whose
-    elements are decoded as they are read.
+    as those of integers. keeps_floats: whether c has floats although it is in the scratchpad.
+    decoding: of b, whose elements are decoded as they are read.
     """
 
     m: int

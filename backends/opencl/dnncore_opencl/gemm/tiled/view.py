@@ -136,7 +136,8 @@ class TiledProduct:
             by_m, by_n = (matrix.strides.m,), n.order(matrix.strides.n)
             own_rows, own_columns = (by_n, by_m) if by_pixels else (by_m, by_n)
             batch = extended(matrix.strides.batch, len(gemm.batch))
-            shares = (matrix.shares.m, matrix.shares.n)[:: -1 if by_pixels else 1]
+            own = matrix.shares
+            shares = (own.n, own.m) if by_pixels else (own.m, own.n)
             place = (matrix.index, matrix.offset)
             return Target(*place, batch, own_rows, own_columns, matrix.data_type, shares)
 
