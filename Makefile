@@ -75,17 +75,17 @@ failed=0; trap 'exit 130' INT TERM; \
 for isa in $(ISAS); do \
 	case $$isa in \
 		$(firstword $(ISAS))) optimize=; \
-			set -- $(FULL) $(call CLAIMS,cpu_numba) $(call EXTENT,cpu_numba,160,300,4500) ;; \
-		*) optimize=1; set -- $(SMOKE) $(call EXTENT,cpu_numba_$$isa,45,70,300) ;; esac; \
+			set -- $(FULL) $(call CLAIMS,cpu_numba) $(call EXTENT,cpu_numba,160,315,4500) ;; \
+		*) optimize=1; set -- $(SMOKE) $(call EXTENT,cpu_numba_$$isa,45,78,300) ;; esac; \
 	PYTHONOPTIMIZE=$$optimize DNNCORE_MAX_CPU_ISA=$$isa \
 	DNNCORE_SKIP_IMPL=$$(printf '*:%s\n' $(ISAS) | grep -v ":$$isa$$" | paste -sd, -) \
 	$(KIT) "$$@" --dnncore-backend=cpu_numba || failed=1; done; \
-DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) $(call CLAIMS,opencl) $(call EXTENT,opencl,250,170,4500) \
+DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) $(call CLAIMS,opencl) $(call EXTENT,opencl,250,195,4500) \
 	--dnncore-backend=opencl --dnncore-engine=pocl || failed=1; \
 PYTHONOPTIMIZE=1 $(BIN)/python tests/support/opencl_runtimes.py $(KIT) $(SMOKE) \
-	$(call EXTENT,intel,60,55,300) --dnncore-backend=opencl --dnncore-engine=intel || failed=1; \
+	$(call EXTENT,intel,60,78,300) --dnncore-backend=opencl --dnncore-engine=intel || failed=1; \
 OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
-	$(KIT) --dnncore-size=tiny $(call EXTENT,oclgrind,90,25,50) --dnncore-backend=opencl \
+	$(KIT) --dnncore-size=tiny $(call EXTENT,oclgrind,90,38,50) --dnncore-backend=opencl \
 	--dnncore-engine=oclgrind --dnncore-timeout=300 --dnncore-skip-checks=$(NO_WAITS),$(NO_REPEATS) \
 	--dnncore-forbid='$(REPORTS)' || failed=1; \
 $(AT_END) exit $$failed
