@@ -128,8 +128,10 @@ def test_each_of_them_says_what_it_leaves_to_the_other(impl):
         "--ip --dir=BWD_D --dt=f64 mb4ic16ih2oc9",
         "--ip --dir=BWD_WB --dt=f64 --bia-dt=f64 mb4ic5ih3oc9",
         "--conv --dt=f64 --bia-dt=f64 --stag=acdb --attr-post-ops=relu g2mb2ic6ih8oc10kh3ph1sh2",
-        "--conv --dt=f64 --bia-dt=f64 --stag=aBx8b --dtag=aBx16b"
-        " --attr-post-ops=sum:0.5+relu+add:f32:per_oc g2mb2ic16ih6oc32kh3ph1",
+        (
+            "--conv --dt=f64 --bia-dt=f64 --stag=aBx8b --dtag=aBx16b"
+            " --attr-post-ops=sum:0.5+relu+add:f32:per_oc g2mb2ic16ih6oc32kh3ph1"
+        ),
         "--conv --dir=BWD_D --dt=f64 --attr-post-ops=tanh g2mb2ic6ih9oc10kh3sh2",
         "--conv --dir=BWD_WB --dt=f64 --bia-dt=f64 mb2ic3iw9oc10kw3pw1",
     ],

@@ -38,6 +38,9 @@ LONG = """
 --eltwise --dt=bf16 --alg=relu 42001
 --eltwise --dt=f16 --alg=square --attr-post-ops=linear:2 210x201
 --binary --sdt=bf16:f32 --ddt=bf16 --alg=add 210x201:1x201
+--binary --sdt=bf16:bf16 --ddt=bf16 --alg=add --stag=abx:abx 5x9x257:5x9x1
+--binary --sdt=f16:f16 --ddt=f16 --alg=div --stag=axb:axb 2x64x9x9:1x64x1x1
+--binary --sdt=f32:f32 --ddt=f32 --alg=sub --stag=abx:abx 5x9x256:5x1x1
 --pool --dt=bf16 --alg=max --tag=axb mb2ic64_ih13oh13kh3ph1
 """
 INTEGERS = """

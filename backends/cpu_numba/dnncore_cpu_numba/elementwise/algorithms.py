@@ -77,6 +77,8 @@ Element = Callable[..., Any]
 STREAMED: dict[Task, Task] = {}
 """The twin of each stage that writes whole cache lines past the caches: a multiple of 64 bytes, to
 a multiple of 64 bytes, where no input is."""
+SPLATS: dict[Task, Task] = {}
+"""The twin of each stage of two tensors whose operand is one value. They have twins, too."""
 TYPED: dict[tuple[Task, str], Task] = {}
 """Stages whose tensors are all of another type, by the stage of f32 and the type. They have twins,
 too. Those of half types read no condition."""
@@ -132,13 +134,28 @@ def _run_of_pairs(element_of: Callable[[Any], Element]) -> Callable[..., None]:
     return loop
 
 
+@device
+def _address_itself(address):
+    return address
+
+
+def _first_of(load: Any) -> Any:
+    """The function that loads the first element at an address."""
+
+    def first(address):
+        return load(address, 0)
+
+    return device(first)
+
+
 def _stage(
-    name: str, element_of: Callable[[Any], Element], *, zipped: bool, data_type: str = "f32"
-) -> Task:
+    name: str, element_of: Callable[[Any], Element], *, zipped: bool, data_type: str = "f32",
+    splat: bool = False,
+) -> Task:  # fmt: skip
     """The stage y[i] = element(i, x, operand, condition, alpha, beta).
 
     element_of: makes the element function, given a function that loads. zipped: it reads the
-    operand.
+    operand. splat: it takes the first value of the operand in place of the address.
     """
     of_f64 = data_type in (WIDE, STEPS_OF_F64)
     size = 8 if of_f64 else bytes_of(STORED[data_type])
@@ -148,28 +165,30 @@ def _stage(
     heavy = kind in ("eltwise", "slope") and algorithm in _HEAVY
     longest = _HEAVY_CHUNK if heavy or data_type != "f32" else _CHUNK
     longest = _CHUNK if of_f64 else longest
+    take = _first_of(_access(data_type)[0]) if splat else _address_itself
 
     def stage(stage, x, operand, condition, y, length):
         alpha, beta = parameters(stage)
         if x == y:  # LLVM has to know, or it makes a scalar loop
-            run(y, operand, condition, y, 0, length, alpha, beta)
+            run(y, take(operand), condition, y, 0, length, alpha, beta)
         elif zipped and operand == y:
-            run(x, y, condition, y, 0, length, alpha, beta)
+            run(x, take(y), condition, y, 0, length, alpha, beta)
         else:
-            run(x, operand, condition, y, 0, length, alpha, beta)
+            run(x, take(operand), condition, y, 0, length, alpha, beta)
 
     def streamed(stage, x, operand, condition, y, length):
         alpha, beta = parameters(stage)
-        chunk = stack(_CHUNK_BUFFER)
+        chunk, given = stack(_CHUNK_BUFFER), take(operand)
         for start in range(0, length, longest):
             count = min(longest, length - start)
             prefetch(x + size * (start + _AHEAD), size * longest)
             if zipped:
                 prefetch(operand + size * (start + _AHEAD), size * longest)
-            run(x, operand, condition, chunk, start, count, alpha, beta)
+            run(x, given, condition, chunk, start, count, alpha, beta)
             stream(chunk, y + size * start, count * size // 4)
 
     suffix = "" if data_type == "f32" else f"_{data_type.replace(' ', '_')}"
+    suffix += "_splat" * splat
     stage.__name__, streamed.__name__ = f"{name}{suffix}", f"{name}{suffix}_streamed"
     made = native_function(STAGE_CALL)(stage)
     STREAMED[made] = native_function(STAGE_CALL)(streamed)
@@ -178,16 +197,20 @@ def _stage(
 
 def _stages(
     name: str, element_of: Callable[[Any], Element], wide: Callable[[Any], Element] | None = None,
-    *, zipped: bool,
+    *, zipped: bool, splat: Callable[[Any], Element] | None = None,
 ) -> Task:  # fmt: skip
     """The stage of f32; those of other types are in `TYPED`.
 
-    wide: makes the element function of float64; the same by default.
+    wide: makes the element function of float64; the same by default. splat: that of `SPLATS`.
     """
     made = _stage(name, element_of, zipped=zipped)
     for kind in (*HALVES, STEPS_OF_F64):
         TYPED[made, kind] = _stage(name, element_of, zipped=zipped, data_type=kind)
     TYPED[made, WIDE] = _stage(name, wide or element_of, zipped=zipped, data_type=WIDE)
+    if splat is not None:
+        for kind in ("f32", *HALVES):
+            own = made if kind == "f32" else TYPED[made, kind]
+            SPLATS[own] = _stage(name, splat, zipped=False, data_type=kind, splat=True)
     return made
 
 
@@ -223,7 +246,13 @@ def _zip(name: str, *functions: Callable[..., Any]) -> Task:
             )
         )
 
-    return _stages(name, *map(elements, _inlined(functions)), zipped=True)
+    def splat(f: Any) -> Callable[[Any], Element]:
+        return lambda load: (
+            lambda i, x, operand, condition, alpha, beta: f(load(x, i), operand, alpha, beta)
+        )
+
+    inlined = _inlined(functions)
+    return _stages(name, *map(elements, inlined), zipped=True, splat=splat(inlined[0]))
 
 
 def _inlined(functions: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:

@@ -22,6 +22,7 @@ from dnncore_cpu_numba.codegen.nest import (
 )
 from dnncore_cpu_numba.codegen.pointers import stack, store_i8
 from dnncore_cpu_numba.codegen.task import Task, task
+from dnncore_cpu_numba.codegen.type_conversion import HALVES
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.elementwise.algorithms import STAGE
 from dnncore_cpu_numba.elementwise.noise import Noise, Seed, random_numbers
@@ -46,6 +47,7 @@ _WIDTH = TENSOR.size
 _TENSORS = _WIDTH * MAX_TENSORS
 _LINE_LENGTH = 64  # elements of a cache line at most
 _CHUNK = 64  # elements of a loop's item
+_LEAST_ROW = 32  # elements for which a stage is called
 _GRAIN = 4096  # elements of a part at least: what a core does in the time of a launch
 
 COMMON = (
@@ -105,8 +107,9 @@ class _Chain:
         for part in nest.tiles(self.longest):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
+            common = self._of_rows(columns) or self.common
             views = zip(columns.strides, rows.strides, self.kinds, strict=True)
-            values = self.common | {
+            values = common | {
                 "nest": outer.table(self.itemsizes), "rows": rows.extent,
                 "columns": columns.extent, "starts": self._starts(part),
                 "views": Table(
@@ -122,9 +125,8 @@ class _Chain:
         simple = len(self.stages) <= 1 and {*loop.strides} == {1}
         plain = simple and kinds == {self.held}
         common = self.common
-        if simple and len(kinds) == 1 and any(stage.computes(*kinds) for stage in self.stages):
-            common = self._in_one_pass(*kinds)
-            plain = True
+        if simple and self._has_typed_stage() and not plain:
+            common, plain = self._in_one_pass(), True
         tensors = zip(self._starts(nest), loop.strides, self.kinds, strict=True)
         values = common | {
             "extent": loop.extent, "longest": loop.extent if plain else self.longest,
@@ -135,9 +137,32 @@ class _Chain:
         }  # fmt: skip
         return _step(_along, values, -(-loop.extent // _CHUNK), _CHUNK)
 
-    def _in_one_pass(self, data_type: str) -> dict[str, Any]:
+    def _has_typed_stage(self) -> bool:
+        """Whether there is one stage, which computes the type that all tensors have."""
+        kind, *others = {desc.data_type for desc in self.descs}
+        if others or len(self.stages) != 1:
+            return False
+        return kind == self.held or (kind in HALVES and self.stages[0].computes(kind))
+
+    def _of_rows(self, columns: Loop) -> dict[str, Any] | None:
+        """The parameters of `apply_typed` if the stage may run over rows.
+
+        Tiles of f32 need no conversion, and keep an operand that all rows share.
+        """
+        if not self._has_typed_stage() or columns.extent < _LEAST_ROW:
+            return None
+        (stage,), (dst, src, *operand) = self.stages, columns.strides
+        kind = self.descs[0].data_type
+        splat = operand == [0] and stage.operand >= 0 and stage.takes_splat(kind)
+        served = splat or (operand in ([], [1]) and kind != self.held)
+        return self._in_one_pass(splat=splat) if dst == src == 1 and served else None
+
+    def _in_one_pass(self, *, splat: bool = False) -> dict[str, Any]:
         """The parameters of `apply_typed`."""
-        rows = [stage.row(streamed=self.streamed, data_type=data_type) for stage in self.stages]
+        kind = self.descs[0].data_type
+        rows = [
+            stage.row(streamed=self.streamed, data_type=kind, splat=splat) for stage in self.stages
+        ]
         chain = Table(STAGE.table(rows))
         return self.common | {"apply": apply_typed.address, "chain": chain}
 

@@ -42,12 +42,16 @@ class Stage:
         """Its measured time divided by that of reading and writing memory."""
         return algorithms.COSTS.get(self.task, 0.0)
 
-    def row(self, *, streamed: bool = False, data_type: str = "f32") -> dict[str, Any]:
+    def row(
+        self, *, streamed: bool = False, data_type: str = "f32", splat: bool = False
+    ) -> dict[str, Any]:
         """The values of its `STAGE`. Compiles the function.
 
-        streamed: with the function's twin. data_type: of its tensors; see `computes`.
+        streamed: with the function's twin. data_type: of its tensors; see `computes`. splat: its
+        operand is one value.
         """
         task = self._typed(self.task, data_type)
+        task = algorithms.SPLATS[task] if splat else task
         wide = np.array([self.alpha, self.beta], np.float64).view(np.int64)
         multiply = 0
         if self.factor != NOTHING:
@@ -68,7 +72,11 @@ class Stage:
 
     def computes(self, data_type: str) -> bool:
         """Whether it has a function whose tensors are of this type."""
-        return (self.task, data_type) in algorithms.TYPED
+        return data_type == "f32" or (self.task, data_type) in algorithms.TYPED
+
+    def takes_splat(self, data_type: str) -> bool:
+        """Whether it has such a function whose operand is one value."""
+        return self.computes(data_type) and self._typed(self.task, data_type) in algorithms.SPLATS
 
 
 def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:

@@ -125,17 +125,23 @@ def _apply(size, chain, count, copy, store, streamed, tensors, rows, columns, ro
 
 @native_function(CHAIN_CALL)
 def apply_typed(chain, count, copy, store, streamed, tensors, rows, columns, room):  # noqa: ARG001
-    """Run the only stage over rows of contiguous tensors of the type that it computes."""
-    stage = chain[0]
-    x, y, size, operand = tensors[SRC].address, tensors.address, tensors.size, 0
+    """Run the only stage over rows of tensors of the type that it computes.
+
+    They are contiguous along columns, but the operand may have one value for each row.
+    """
+    stage, src, size, operand, step = chain[0], tensors[SRC], tensors.size, 0, 0
     if stage.operand >= 0:
         operand = tensors[stage.operand].address
-    past = streamed != 0 and x != y and operand != y
-    past = past and y % LINE == 0 and columns * size % LINE == 0
-    STAGE_CALL.call(
-        stage.streamed if past else stage.function, stage=stage, x=x, operand=operand,
-        condition=0, y=y, length=columns,
-    )  # fmt: skip
+        step = size * tensors[stage.operand].row
+    for row in range(rows):
+        x, y = src.address + row * size * src.row, tensors.address + row * size * tensors.row
+        past = streamed != 0 and x != y and operand != y
+        past = past and y % LINE == 0 and columns * size % LINE == 0
+        STAGE_CALL.call(
+            stage.streamed if past else stage.function, stage=stage, x=x, operand=operand,
+            condition=0, y=y, length=columns,
+        )  # fmt: skip
+        operand += step
 
 
 @device
