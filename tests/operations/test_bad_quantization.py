@@ -99,9 +99,9 @@ def test_attributes_that_do_not_apply_are_refused(op, words, message):
         (lambda: dnn.Dropout(has_mask=1), "has_mask must be True or False; got 1"),
         (lambda: dnn.Attributes(accumulation="f64"), "accumulation must be one of strict, relaxed"),
         (lambda: dnn.Attributes(rounding="up"), "rounding must be one of environment, stochastic"),
-        (lambda: dnn.Attributes(scales={"src": 0.5}), "must map names of tensors to Scales"),
+        (lambda: dnn.Attributes(**scaled(src=0.5)), "must map names of tensors to Scales"),
         (
-            lambda: dnn.Attributes(scales={"src": dnn.ZeroPoints()}),
+            lambda: dnn.Attributes(**scaled(src=dnn.ZeroPoints())),
             "must map names of tensors to Scales",
         ),
         (lambda: dnn.Attributes(zero_points=dnn.ZeroPoints()), "must be a mapping, such as"),

@@ -39,7 +39,7 @@ class Right(backend.Implementation):
     """Computes as the reference does. `memories` are the arguments in order."""
 
     kind = KIND
-    data_types = ("f32", "f16", "bf16")
+    data_types: tuple[str, ...] = ("f32", "f16", "bf16")
 
     def __init__(self, name, definition):
         self.name = f"{self.kind}:{name}"
