@@ -220,7 +220,7 @@ def narrow(request, monkeypatch):
     dnn.cache.primitives.clear()
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("direction", ["FWD_B", "BWD_D", "BWD_WB"])
 @pytest.mark.parametrize("algorithm", ["direct", "wino"])
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_gradients_of_softmax_read_long_rows_of_halves_again(target, length, alg
     check(target, backward, inputs=inputs, impl="opencl:tiled")
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("src", "dst"),
     [
@@ -185,7 +185,7 @@ def test_half_types_are_right_by_native_functions(target, data_type, monkeypatch
     check(target, softmax, impl="opencl:simd")
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding", "avg_exclude_padding"])
 @pytest.mark.parametrize(
     ("image", "kernel", "stride", "padding", "dilation"),
@@ -289,7 +289,7 @@ def gradient(name, algorithm, data_type) -> tuple[dnn.PoolingBackward, dict[str,
     return backward, inputs
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @every_second(("name", BLOCKS), ("pooling", POOLINGS))
 def test_gradients_of_small_windows_are_gathered_in_blocks(
     target, kernels, monkeypatch, name, pooling

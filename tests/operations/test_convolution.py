@@ -164,7 +164,7 @@ FORMATS = {
 }
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @all_directions
 @every_second(
     ("name", ["3x3", "odd_channels", "1x1_odd_channels", "5x5_stride2"]), ("formats", FORMATS)

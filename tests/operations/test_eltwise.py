@@ -88,7 +88,7 @@ def test_backward_from_dst(target: Target, algorithm):
     check(target, op, inputs={"dst": dst, "diff_dst": fill_normal(desc, 2)})
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @all_algorithms
 @pytest.mark.parametrize("layout", ["nhwc", "blocked_padded"])
 def test_in_place(target: Target, layout, algorithm):
@@ -113,7 +113,7 @@ def test_from_one_format_to_another(target: Target):
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 1e30, -1e30, 1e-30, -1e-30, 88.0, -104.0]
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @all_algorithms
 @pytest.mark.parametrize("direction", [forward, backward])
 def test_special_values(target: Target, direction, algorithm):

@@ -155,7 +155,7 @@ EXTREMES = [
 ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("algorithm", "src"), EXTREMES)
 @pytest.mark.parametrize("beta", [0.3, 0.5, 0.75, 1.0])
 @pytest.mark.parametrize("k", [1e-36, 1e-20, 1e26, 1e37])

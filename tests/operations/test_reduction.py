@@ -44,7 +44,7 @@ SHAPES = {
 all_algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("src", "kept"), SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("algorithm", ["sum", "max", "norm_lp_sum"])
 def test_shapes(target: Target, algorithm, src, kept):

@@ -27,14 +27,14 @@ all_scales = pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
 all_layouts = pytest.mark.parametrize("desc", LAYOUTS.values(), ids=LAYOUTS)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @all_scales
 @all_layouts
 def test_agrees_with_the_reference(target: Target, scales, desc):
     check(target, dnn.Sum(scales, srcs=[desc] * len(scales), dst=desc))
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(2)
 @all_scales
 @all_layouts
 def test_in_place(target: Target, scales, desc):
