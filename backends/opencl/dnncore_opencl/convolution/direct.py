@@ -8,6 +8,7 @@ copy; tensors of other formats are copied to the scratchpad.
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ EFFICIENCY = 0.8  # where vectors and lines are full
 
 
 class Direct(Implementation[Convolution]):
-    """The base of both directions."""
+    """The base of all directions."""
 
     name = "opencl:direct:simd"
     attributes = POST_OP_WORDS
@@ -69,6 +70,7 @@ class Direct(Implementation[Convolution]):
         efficiency = EFFICIENCY * self.utilisation(op, cpu.vector)
         return accepted(op, engine, staging, plans, efficiency)
 
+    @abstractmethod
     def plans(
         self, op: Convolution, attr: Attributes, cpu: CpuFamily, start: int
     ) -> Sequence[Plan] | Refused:
@@ -76,13 +78,6 @@ class Direct(Implementation[Convolution]):
 
         start: the bytes at the beginning of the scratchpad that are taken.
         """
-        sweeps = [lines for lines in self.lines(op, attr, cpu.vector) if not lines.is_empty]
-        refused = next(filter(None, (lines.refusal for lines in sweeps)), None)
-        return refused or [lines.plan(cpu, start) for lines in sweeps]
-
-    def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
-        """Return the sweeps over the result, where it is an image."""
-        raise NotImplementedError
 
     def utilisation(self, op: Convolution, lanes: int) -> float:
         """The share of lanes that hold channels."""
@@ -149,7 +144,23 @@ def first_dim(op: Convolution) -> int:
     return op.weights_role.ndims - op.src_role.ndims
 
 
-class DirectForward(Direct):
+class DirectLines(Direct):
+    """The base of the directions whose result is an image: sweeps over its lines."""
+
+    def plans(
+        self, op: Convolution, attr: Attributes, cpu: CpuFamily, start: int
+    ) -> Sequence[Plan] | Refused:
+        """One launch for each sweep."""
+        sweeps = [lines for lines in self.lines(op, attr, cpu.vector) if not lines.is_empty]
+        refused = next(filter(None, (lines.refusal for lines in sweeps)), None)
+        return refused or [lines.plan(cpu, start) for lines in sweeps]
+
+    @abstractmethod
+    def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
+        """Return the sweeps over the result."""
+
+
+class DirectForward(DirectLines):
     """Forward."""
 
     columns_dim, depth_dim = 0, 1
@@ -176,7 +187,7 @@ class DirectForward(Direct):
         ).merged()
 
 
-class DirectBackwardData(Direct):
+class DirectBackwardData(DirectLines):
     """Backward by data: from diff_dst to diff_src, one sweep over all pixels that the same taps
     reach.
     """

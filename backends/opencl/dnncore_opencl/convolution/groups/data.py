@@ -7,6 +7,7 @@ computes any strides, dilations and kernels. Other layouts are copied.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Convolution, Implementation, MemoryDesc, Refused
@@ -21,7 +22,6 @@ from dnncore_opencl.convolution.groups.channels import (
     wanted_image,
 )
 from dnncore_opencl.convolution.groups.tiling import (
-    PIXELS,
     Tiling,
     conversions,
     divided_taps,
@@ -34,7 +34,7 @@ from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
-from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.launch import Launch
 
 HELD = 4096  # floats in local memory: half of what every device has
 CPU_EFFICIENCY = 0.02
@@ -89,12 +89,12 @@ class Groups(Implementation[Convolution]):
         """Return the layout in which the kernel takes a tensor."""
         return desc if "weights" in name else wanted_image(desc)
 
+    @abstractmethod
     def plan(self, op: Convolution, attr: Attributes, engine: Any, start: int) -> Plan | Refused:
         """Plan the launches.
 
         start: the bytes at the beginning of the scratchpad that are taken.
         """
-        raise NotImplementedError
 
 
 def _channels_refusal(op: Convolution) -> Refused | None:
@@ -163,20 +163,12 @@ class GroupsData(Groups):
             **image_access("IMAGE", image, parameters),
             **image_access("RESULT", result, parameters),
             **weights_access(op, parameters, swapped=self.is_backward),
-            **parameters.defines,
         }
         descs = [desc for _, desc in (*op.tensors(), *attr.operands())]
-        snippets = (
-            *conversions(engine, descs, (channels.values, channels.results)),
-            after.code,
-            template("digits"),
-            template("tiles"),
-        )
-        schema = parameters.schema | PIXELS | after.schema
-        arguments = {**parameters.arguments, **tiling.arguments, **after.arguments}
-        source = Source("groups_data", schema, defines, snippets)
+        functions = conversions(engine, descs, (channels.values, channels.results))
         groups = channels.blocks * tiling.pixel_blocks
-        return Launch(source, arguments, (groups * GROUP,), (GROUP,), op.flops * GROUP)
+        work = op.flops * GROUP
+        return tiling.launch("groups_data", parameters, defines, functions, after, groups, work)
 
 
 def _held_depth(channels: Channels, taps: int) -> int:

@@ -5,17 +5,6 @@
 // channels and GROUP / SLOTS tiles. It holds its weights in local memory, as floats. READS channels
 // of the image are read at once.
 
-#if IS_DEPTHWISE
-#define GROUP_OF(vector) ((vector) * RESULTS)
-#define COLUMN_OF(vector) 0
-#define GROUP_LANE(lane) (lane)
-#define COLUMN_LANE(lane) 0
-#else
-#define GROUP_OF(vector) ((vector) / VECTORS_OF_GROUP)
-#define COLUMN_OF(vector) ((vector) % VECTORS_OF_GROUP * RESULTS)
-#define GROUP_LANE(lane) 0
-#define COLUMN_LANE(lane) (lane)
-#endif
 #define HELD (SLOTS * RESULTS * HELD_DEPTH * TAPS)
 #define TAP_VECTOR(inner, tap) held[((inner) * TAPS + (tap)) * SLOTS + slot]
 
@@ -69,14 +58,7 @@ void groups_data($parameters)
             const INDEX at = IMAGE_AT(n, group * DEPTH + start + inner, z, y, x);
             UNROLL for (int row = 0; row < WINDOW(H); ++row) {
                 const int is_row = is_plane && INSIDE(y + row * IN_STEP_H, IMAGE_H);
-                IMAGE_BITS bits[WINDOW(W)];
-                UNROLL for (int i = 0; i < WINDOW(W); ++i) {
-                    bits[i] = 0;
-                    if (is_row && INSIDE(x + i * IN_STEP_W, IMAGE_W))
-                        bits[i] = READ_IMAGE(at + row * ROW_STEP + i * PIXEL_STEP);
-                }
-                VALUES window[WINDOW(W)];
-                UNROLL for (int i = 0; i < WINDOW(W); ++i) window[i] = IMAGE_VALUES(bits[i]);
+                READ_WINDOW(window, is_row, at + row * ROW_STEP, x)
                 UNROLL for (int j = 0; j < TILE_H; ++j) {
                     const int tap_h = TAP(H, j, row);
                     if (!IS_TAP(H, tap_h)) continue;

@@ -7,19 +7,6 @@
 // timing.
 
 #define OTHERS (GROUP / SLOTS)
-#if IS_DEPTHWISE
-#define GROUP_OF(vector) ((vector) * RESULTS)
-#define COLUMN_OF(vector) 0
-#define INNER_OF(vector) 0
-#define GROUP_LANE(lane) (lane)
-#define COLUMN_LANE(lane) 0
-#else
-#define GROUP_OF(vector) ((vector) / (VECTORS_OF_GROUP * DEPTH))
-#define COLUMN_OF(vector) ((vector) / DEPTH % VECTORS_OF_GROUP * RESULTS)
-#define INNER_OF(vector) ((vector) % DEPTH)
-#define GROUP_LANE(lane) 0
-#define COLUMN_LANE(lane) (lane)
-#endif
 #define IN_ROUND (ROUND * RESULTS * SLOTS)  // sums that are added at once
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -66,14 +53,7 @@ void groups_weights($parameters)
         const INDEX at = IMAGE_AT(n, group * DEPTH + INNER_OF(vector), z, y, x);
         UNROLL for (int row = 0; row < WINDOW(H); ++row) {
             const int is_row = INSIDE(y + row * IN_STEP_H, IMAGE_H);
-            IMAGE_BITS bits[WINDOW(W)];
-            UNROLL for (int i = 0; i < WINDOW(W); ++i) {
-                bits[i] = 0;
-                if (is_row && INSIDE(x + i * IN_STEP_W, IMAGE_W))
-                    bits[i] = READ_IMAGE(at + row * ROW_STEP + i * PIXEL_STEP);
-            }
-            VALUES window[WINDOW(W)];
-            UNROLL for (int i = 0; i < WINDOW(W); ++i) window[i] = IMAGE_VALUES(bits[i]);
+            READ_WINDOW(window, is_row, at + row * ROW_STEP, x)
             UNROLL for (int j = 0; j < TILE_H; ++j) {
                 const int tap_h = TAP(H, j, row);
                 if (!IS_TAP(H, tap_h)) continue;

@@ -22,6 +22,33 @@
 #endif
 #define IS_TAP(LETTER, tap) ((tap) >= 0 && (tap) < TAPS_##LETTER)
 
+// The channels of a vector of RESULTS, and of a lane. INNERS vectors differ in the image's channel
+// alone.
+#if IS_DEPTHWISE
+#define GROUP_OF(vector) ((vector) * RESULTS)
+#define COLUMN_OF(vector) 0
+#define INNER_OF(vector) 0
+#define GROUP_LANE(lane) (lane)
+#define COLUMN_LANE(lane) 0
+#else
+#define GROUP_OF(vector) ((vector) / (VECTORS_OF_GROUP * INNERS))
+#define COLUMN_OF(vector) ((vector) / INNERS % VECTORS_OF_GROUP * RESULTS)
+#define INNER_OF(vector) ((vector) % INNERS)
+#define GROUP_LANE(lane) 0
+#define COLUMN_LANE(lane) (lane)
+#endif
+
+// Declare the values of a row of a window, whose first pixel has coordinate x and lies at `first`.
+#define READ_WINDOW(window, is_row, first, x)                                                      \
+    IMAGE_BITS bits[WINDOW(W)];                                                                    \
+    UNROLL for (int i = 0; i < WINDOW(W); ++i) {                                                   \
+        bits[i] = 0;                                                                               \
+        if (is_row && INSIDE(x + i * IN_STEP_W, IMAGE_W))                                          \
+            bits[i] = READ_IMAGE(first + i * PIXEL_STEP);                                          \
+    }                                                                                              \
+    VALUES window[WINDOW(W)];                                                                      \
+    UNROLL for (int i = 0; i < WINDOW(W); ++i) window[i] = IMAGE_VALUES(bits[i]);
+
 // The first pixel of tile `block` in the result, and of its window in the image, for each direction.
 static inline int2 forward_tile(
     const int block, const int tile, const int out_step, const int stride, const int padding)

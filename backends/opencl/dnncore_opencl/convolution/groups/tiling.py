@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from dnncore_opencl.codegen.vectors import HALVES, INTEGERS, TYPES, vector
 from dnncore_opencl.convolution.groups.axes import Axis
 from dnncore_opencl.convolution.groups.channels import GROUP, Channels
 from dnncore_opencl.convolution.views import place_of
+from dnncore_opencl.elementwise.epilogue import Epilogue
+from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import Arg, Schema
 
 MOST_TAPS = 64  # that are computed at once
@@ -90,6 +92,26 @@ class Tiling:
         """The arguments of `PIXELS`."""
         return {"pixels": int4(self.pixels), "pixels_inverse": inverses(self.pixels)}
 
+    def launch(
+        self,
+        kernel: str,
+        parameters: Parameters,
+        defines: Mapping[str, str],
+        functions: Sequence[str],
+        after: Epilogue,
+        groups: int,
+        work: float,
+    ) -> Launch:
+        """Launch a kernel for so many work-groups.
+
+        functions: texts that convert types. after: the steps of a result. work: as in `Launch`.
+        """
+        snippets = (*functions, after.code, template("digits"), template("tiles"))
+        schema = parameters.schema | PIXELS | after.schema
+        arguments = {**parameters.arguments, **self.arguments, **after.arguments}
+        source = Source(kernel, schema, {**defines, **parameters.defines}, snippets)
+        return Launch(source, arguments, (groups * GROUP,), (GROUP,), work)
+
     def defines(self, image: MemoryDesc, parameters: Parameters) -> dict[str, str]:
         """The parameters of all kernels."""
         depth, height, width = self.axes
@@ -105,6 +127,7 @@ class Tiling:
             "FLOATS": vector("float", channels.results),
             "VALUES": vector("float", channels.values),
             "VECTORS": parameters.size(channels.vectors),
+            "INNERS": "DEPTH" if channels.for_weights else "1",
             "VECTORS_OF_GROUP": parameters.divisor(channels.vectors_of_group),
             "COLUMNS": parameters.index(channels.columns),
             "DEPTH": parameters.divisor(channels.depth),

@@ -18,7 +18,6 @@ from dnncore_opencl.convolution.groups.axes import axes_of
 from dnncore_opencl.convolution.groups.channels import GROUP, Channels, sizes_of
 from dnncore_opencl.convolution.groups.data import Groups
 from dnncore_opencl.convolution.groups.tiling import (
-    PIXELS,
     Tiling,
     conversions,
     divided_taps,
@@ -32,7 +31,7 @@ from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.product import Gemm, Strides, chain, matrix
 from dnncore_opencl.gemm.split_k import MANY_ITEMS, part_size
 from dnncore_opencl.gemm.split_k import plan as plan_of_parts
-from dnncore_opencl.runtime.launch import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 GROUPS = 8  # of a multiprocessor, that keep it busy
@@ -141,20 +140,11 @@ def _launch(
         **image_access("IMAGE", op.src, parameters),
         **image_access("DIFF", op.diff_dst, parameters),
         **_result_access(op, gemm, parameters),
-        **parameters.defines,
     }
     descs = [desc for _, desc in (*op.tensors(), *attr.operands())]
-    snippets = (
-        *conversions(engine, descs, (channels.values, channels.results)),
-        after.code,
-        template("digits"),
-        template("tiles"),
-    )
-    schema = parameters.schema | PIXELS | after.schema
-    arguments = {**parameters.arguments, **tiling.arguments, **after.arguments}
-    source = Source("groups_weights", schema, defines, snippets)
-    groups = _groups(tiling) * sums.parts
-    return Launch(source, arguments, (groups * GROUP,), (GROUP,), op.flops * GROUP)
+    functions = conversions(engine, descs, (channels.values, channels.results))
+    groups, work = _groups(tiling) * sums.parts, op.flops * GROUP
+    return tiling.launch("groups_weights", parameters, defines, functions, after, groups, work)
 
 
 def _result_access(
