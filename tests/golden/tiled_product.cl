@@ -18,10 +18,12 @@
 #define A_ELEMENTS float4
 #define A_READ(at) as_float4(*(__global const float4 *)(at))
 #define A_VALUE(bits) (bits)
+#define A_FETCHED(at, row, place) A_READ(a + (at))
 #define B_TYPE float
 #define B_ELEMENTS float4
 #define B_READ(at) as_float4(*(__global const float4 *)(at))
 #define B_VALUE(bits) (bits)
+#define B_FETCHED(at, row, place) B_READ(b + (at))
 #define C_TYPE float
 #define C_ELEMENTS float4
 #define C_READ(at) as_float4(*(__global const float4 *)(at))
@@ -111,6 +113,9 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 // one is outside the image, the element is 0. `gemm/elements.py` names the functions that read and
 // write elements of each type. A NUMBER is a float, a double for f64 or, where integers are
 // multiplied, a uint, so that sums wrap around. A REAL is a float or a double.
+//
+// With HAS_SCALE or HAS_ZERO, elements of the operand whose rows are DECODED_ROWS are decoded as they
+// are fetched, by tables of the places of scales and zero points.
 //
 // The kernel does not return early if there is nothing to do, because PoCL 3.0 then drops
 // conditions after barriers. It divides by sizes that are at least 1 instead.
@@ -202,6 +207,21 @@ static inline int is_inside(const int4 at, const int4 size) {
     return AT_DEPTH(at, size) && (uint)at.z < (uint)size.z && (uint)at.w < (uint)size.w;
 }
 
+#ifdef HAS_SCALE
+#define IF_SCALE(text) text
+#else
+#define IF_SCALE(text)
+#endif
+#ifdef HAS_ZERO
+#define IF_ZERO(text) text
+#else
+#define IF_ZERO(text)
+#endif
+// Where the scale or the zero point of a row with digits d is, and what digits d of k add.
+#define CODE_AT_ROW(name, d)                                                                      \
+    (name##_batch.w + DOT3(name##_batch, z) + (d).w / max(name##_n_share, 1) * name##_n)
+#define CODE_AT_K(name, d) DOT4(name##_k, (d) / AT_LEAST_1(name##_k_share))
+
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void gemm_tiled(
     __global const float *a,
@@ -238,6 +258,8 @@ void gemm_tiled(
 #ifdef WINDOW
     __local int4 k_window[2 * TABLE];
 #endif
+    IF_SCALE(__local int scale_at_row[DECODED_ROWS]; __local int scale_at_k[2 * TABLE];)
+    IF_ZERO(__local int zero_at_row[DECODED_ROWS]; __local int zero_at_k[2 * TABLE];)
     const int row_count = COUNT(rows), column_count = COUNT(columns), k_count = COUNT(k);
     const int item = get_local_id(0);
     const int row_tiles = max(1, (row_count + TILE_ROWS - 1) / TILE_ROWS);
@@ -253,6 +275,10 @@ void gemm_tiled(
         const int4 d = digits(WITHIN(first_row + i, row_count, A), AT_LEAST_1(rows));
         a_at_row[i] = a_at + DOT4(a_row, d);
         c_at_row[i] = DOT4(c_row, d);
+#ifdef DECODES_A
+        IF_SCALE(scale_at_row[i] = CODE_AT_ROW(scale, d);)
+        IF_ZERO(zero_at_row[i] = CODE_AT_ROW(zero, d);)
+#endif
 #ifdef WINDOW_A
         row_window[i] = w_at + SPATIAL(w_row * d, rows_channel_last);
 #endif
@@ -261,6 +287,10 @@ void gemm_tiled(
         const int4 d = digits(WITHIN(first_column + i, column_count, B), AT_LEAST_1(columns));
         b_at_row[i] = b_at + DOT4(b_row, d);
         c_at_column[i] = DOT4(c_column, d);
+#ifdef DECODES_B
+        IF_SCALE(scale_at_row[i] = CODE_AT_ROW(scale, d);)
+        IF_ZERO(zero_at_row[i] = CODE_AT_ROW(zero, d);)
+#endif
 #ifdef WINDOW_B
         row_window[i] = w_at + SPATIAL(w_row * d, rows_channel_last);
 #endif
@@ -285,6 +315,8 @@ void gemm_tiled(
         const int place = (table) % 2 * TABLE + item;                      \
         a_at_k[place] = DOT4(a_k, d);                                \
         b_at_k[place] = DOT4(b_k, d);                              \
+        IF_SCALE(scale_at_k[place] = CODE_AT_K(scale, d);)                 \
+        IF_ZERO(zero_at_k[place] = CODE_AT_K(zero, d);)                    \
         LOCATE_WINDOW                                                      \
     }
 #define AT_K(side, step, k_at) side##_at_k[(step) * DEPTH % (2 * TABLE) + (k_at)]
@@ -324,6 +356,8 @@ void gemm_tiled(
     A_ELEMENTS a_next[LOADS(TILE_ROWS, A_WIDTH)];
     B_ELEMENTS b_next[LOADS(TILE_COLUMNS, B_WIDTH)];
 
+#define PLACE_OF_K(step, k_at) ((step) * DEPTH % (2 * TABLE) + (k_at))
+
 // The step's elements of both operands to registers, 0 outside.
 #define FETCH_SIDE(side, SIDE, edge, step)                                                       \
     UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
@@ -332,7 +366,7 @@ void gemm_tiled(
                            SIDE##_IS_INSIDE(i, k_at, step);                                      \
         const int at = side##_row_at[i] + AT_K(side, step, k_at);                                \
         side##_next[i] = 0;                                                                      \
-        if (exists) side##_next[i] = SIDE##_READ(side + at);                                     \
+        if (exists) side##_next[i] = SIDE##_FETCHED(at, SIDE(i, ROW_OF), PLACE_OF_K(step, k_at));\
     }
 #define FETCH(step)                                                                              \
     {                                                                                            \

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from dnncore import backend as core
 from dnncore.backend import Knob, KnobValue, Refused
-from dnncore_opencl.codegen.vectors import CONVERTED, F8, PACKED, TO_FLOAT, TYPES, WITH_F64, vector
-from dnncore_opencl.gemm.elements import Elements
+from dnncore_opencl.codegen.vectors import CONVERTED, F8, PACKED, TYPES, WITH_F64, vector
+from dnncore_opencl.gemm.elements import Elements, one_element
 from dnncore_opencl.gemm.family import DECOMPRESSION
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import sum_value
@@ -170,9 +170,7 @@ def _decoding(gemm: Gemm) -> dict[str, str | int]:
     value = "(x)"
     for name, own, step in (("zero", decoding.zero_points, "-"), ("scale", decoding.scales, "*")):
         if own:
-            kind = own.data_type
-            read = f"load_{kind}({name}, at)" if kind in PACKED else f"{name}[at]"
             defines[f"HAS_{name.upper()}"] = 1
-            defines[f"{name.upper()}_AT(at)"] = TO_FLOAT[kind].format(read)
+            defines[f"{name.upper()}_AT(at)"] = one_element(own.data_type, name, "at")
             value = f"({value} {step} {name}s[v])"
     return {**defines, "DECODED(x, v)": value}

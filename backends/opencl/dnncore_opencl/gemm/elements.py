@@ -16,6 +16,7 @@ from dnncore_opencl.codegen.vectors import (
     HALVES,
     PACKED,
     SMALL,
+    TO_FLOAT,
     TYPES,
     bits,
     scalar_functions,
@@ -141,6 +142,13 @@ def _packed(elements: str) -> str:
 def _word(kind: str, lanes: int) -> str:
     """The type as which an aligned vector is moved."""
     return vector("uint", SMALL[kind] * lanes // 4) if kind in SMALL else vector(kind, lanes)
+
+
+def one_element(data_type: str, pointer: str, at: str) -> str:
+    """Return the expression of the number of one element."""
+    is_packed = data_type in PACKED
+    read = f"load_{data_type}({pointer}, {at})" if is_packed else f"{pointer}[{at}]"
+    return TO_FLOAT[data_type].format(read)
 
 
 def typed(schema: Schema, **data_types: str) -> Schema:

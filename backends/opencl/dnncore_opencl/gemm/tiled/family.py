@@ -50,6 +50,7 @@ class Tiled(Family):
 
     name: ClassVar[str] = "tiled"
     channels_last: ClassVar[bool] = True
+    decodes: ClassVar[bool] = True
     data_types: ClassVar[tuple[str, ...]] = (*WITH_F64, *F8, *PACKED)
     attributes: ClassVar[tuple[str, ...]] = DECOMPRESSION
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.01, "gpu": 0.6, "accelerator": 0.6}

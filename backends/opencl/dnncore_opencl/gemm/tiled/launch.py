@@ -8,8 +8,8 @@ from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.arguments import batch_argument, zero_point_buffers
-from dnncore_opencl.gemm.elements import Elements, typed
+from dnncore_opencl.gemm.arguments import batch_argument, decoding_parameters, zero_point_buffers
+from dnncore_opencl.gemm.elements import Elements, one_element, typed
 from dnncore_opencl.gemm.tiled.view import TiledProduct, TiledWindow
 from dnncore_opencl.gemm.tuned import require
 from dnncore_opencl.runtime.launch import Launch, Source, template
@@ -127,8 +127,10 @@ def launch(
         "C_WIDTH": product.c_width,
     }
     defines |= _types(product, number, elements)
+    defines |= _decoding(product)
+    codes, code_arguments = decoding_parameters(product.decoding)
     zero_points, zeros = zero_point_buffers((a.zero_point, b.zero_point))
-    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type) | zero_points
+    schema = typed(SCHEMA, a=a.data_type, b=b.data_type, c=c.data_type) | zero_points | codes
     window: dict[str, Any] = {}
     if product.window:
         schema, window = schema | WINDOW, _window_arguments(product, product.window)
@@ -156,13 +158,17 @@ def launch(
         "c_part": c_part,
         "part": part,
         **zeros,
+        **code_arguments,
         **window,
         **steps.arguments,
     }
     parts = math.ceil(max(product.depth, 1) / part)
     groups = tile.groups(product) * parts
     work = groups * tile.rows * tile.columns * min(part, product.depth)
-    widths = ((a.data_type, a.width), (b.data_type, b.width), (c.data_type, product.c_width))
+    widths = [(a.data_type, a.width), (b.data_type, b.width), (c.data_type, product.c_width)]
+    if product.decoding:
+        numbers = (product.decoding.scales, product.decoding.zero_points)
+        widths += [(own.data_type, 1) for own in numbers if own]
     snippets = (*elements.snippets(widths), steps.code, template("digits"))
     source = Source(
         "gemm_tiled", schema | steps.schema, defines, snippets, is_exact=product.is_integer
@@ -181,7 +187,30 @@ def _types(product: TiledProduct, number: str, elements: Elements) -> dict[str, 
     for name, side in (("A", product.a), ("B", product.b)):
         zero = f"{name.lower()}_zero" if side.zero_point else ""
         defines |= elements.factor(name, side.data_type, side.width, number, zero)
+        defines[f"{name}_FETCHED(at, row, place)"] = f"{name}_READ({name.lower()} + (at))"
     return defines | elements.defines("C", product.c.data_type, product.c_width)
+
+
+def _decoding(product: TiledProduct) -> dict[str, str | int]:
+    """How the elements of an operand are decoded, if they are."""
+    decoding = product.decoding
+    if not decoding:
+        return {}
+    name = "A" if product.window_is_a else "B"
+    side = product.a if name == "A" else product.b
+    defines: dict[str, str | int] = {
+        f"DECODES_{name}": 1,
+        "DECODED_ROWS": "TILE_ROWS" if name == "A" else "TILE_COLUMNS",
+        f"{name}_ELEMENTS": "NUMBER",
+        f"{name}_VALUE(bits)": "(bits)",
+    }
+    value = one_element(side.data_type, name.lower(), "at")
+    for code, own, step in (("zero", decoding.zero_points, "-"), ("scale", decoding.scales, "*")):
+        if own:
+            at = f"{code}_at_row[row] + {code}_at_k[place]"
+            value = f"({value} {step} {one_element(own.data_type, code, at)})"
+            defines[f"HAS_{code.upper()}"] = 1
+    return {**defines, f"{name}_FETCHED(at, row, place)": value}
 
 
 def _steps(product: TiledProduct) -> Epilogue:

@@ -19,7 +19,7 @@ from dnncore.backend import PostOp
 from dnncore_opencl.codegen.digits import extended
 from dnncore_opencl.codegen.vectors import TYPES
 from dnncore_opencl.elementwise.epilogue import NO_SCALING, Scaling
-from dnncore_opencl.gemm.product import Gemm, Matrix
+from dnncore_opencl.gemm.product import Decoding, Gemm, Matrix
 from dnncore_opencl.gemm.split_k import sum_value
 
 WIDTH = 4  # elements of a vector load, which must be aligned
@@ -100,7 +100,8 @@ class Target(NamedTuple):
 class TiledProduct:
     """A gemm by rows and columns; `window` is that of a or of b. sum_value: as in `split_k.py`.
 
-    real: the type of results before they are stored. sum_bytes: of a number in local memory.
+    real: the type of results before they are stored. decoding: of a if
+    `window_is_a`, else of b. sum_bytes: of a number in local memory.
     """
 
     batch: tuple[int, ...]
@@ -118,6 +119,7 @@ class TiledProduct:
     is_integer: bool = False
     sum_value: str = "(sum)"
     real: str = "float"
+    decoding: Decoding | None = None
     sum_bytes: int = 4
 
     @classmethod
@@ -130,6 +132,7 @@ class TiledProduct:
         zero_m, zero_n = gemm.zero_points
         of_m = _side(gemm.a, gemm.batch, m, k, (gemm.a.strides.m,), zero_m)
         of_n = _side(gemm.b, gemm.batch, n, k, gemm.b.strides.n, zero_n)
+        of_n = of_n._replace(width=1) if gemm.decoding else of_n
         a, b = (of_n, of_m) if by_pixels else (of_m, of_n)
 
         def target(matrix: Matrix) -> Target:
@@ -157,6 +160,7 @@ class TiledProduct:
             is_integer=gemm.is_integer,
             sum_value=sum_value(gemm),
             real=TYPES[gemm.sum_type],
+            decoding=gemm.decoding,
             sum_bytes=gemm.sum_bytes,
         )
 
@@ -168,8 +172,11 @@ class TiledProduct:
 
     @property
     def k_is_plain(self) -> bool:
-        """Whether both operands step through all of k with one stride, that of its last digit."""
-        return all(_merges(self.k.steps(side.k)) for side in (self.a, self.b))
+        """Whether both operands step through all of k with one stride, that of its last digit, and
+        nothing else depends on k.
+        """
+        merge = all(_merges(self.k.steps(side.k)) for side in (self.a, self.b))
+        return merge and not self.decoding
 
     @property
     def size(self) -> int:
