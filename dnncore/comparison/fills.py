@@ -139,10 +139,10 @@ def _tied_scales(op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Arra
 
 
 def _wide_scales(_op: Operation, _name: str, desc: MemoryDesc, seed: Seed) -> Array:
-    """Magnitudes from 1/64 to 64, of both signs."""
+    """Magnitudes from 1/256 to 256, of both signs."""
     rng = np.random.default_rng(seed)
     signs = rng.choice([-1.0, 1.0], desc.dims)
-    values: Array = signs * 2.0 ** rng.uniform(-6, 6, desc.dims)
+    values: Array = signs * 2.0 ** rng.uniform(-8, 8, desc.dims)
     return values.astype(desc.dtype)
 
 

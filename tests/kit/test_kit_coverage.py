@@ -383,6 +383,17 @@ def test_attributes_that_depend_on_types(word):
     assert any(word in p.attr.words for p in listed("smoke"))
 
 
+@pytest.mark.parametrize("size", ["types", "smoke"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_tensor_has_its_scales_and_zero_points(kind, size):
+    """And each operation has dropout and stochastic rounding, if it can have them."""
+    op = of(kind)[0].op
+    wanted = {f"{name}_scales" for name in op.scale_masks}
+    wanted |= {f"{name}_zero_points" for name in op.zero_point_masks}
+    wanted |= {"rounding_seed", *(["dropout_seed"] if op.HAS_DROPOUT else [])}
+    assert {a.name for p in of(kind, size) for a, _ in p.attr.arguments(p.op)} >= wanted
+
+
 # -- random problems -------------------------------------------------------------------------------
 
 

@@ -240,8 +240,8 @@ def _extended(rng: Random, op: Operation, attr: Attributes) -> Attributes:
         attr = replace(attr, scales=_single(op, Scales), zero_points=_single(op, ZeroPoints))
     if rng.randrange(2) and op.result_name == "dst":
         zero_point = rng.choice((3, -100)) if op.result.data_type in INTEGER_TYPES else 0
-        chain = [PostOp.eltwise("linear", *DIGITS), PostOp.sum(DIGITS[0], zero_point)]
-        rng.shuffle(chain)
+        linear, sum_ = PostOp.eltwise("linear", *DIGITS), PostOp.sum(DIGITS[0], zero_point)
+        chain = rng.choice(((linear, sum_), (sum_, linear), (linear,), (sum_,)))
         attr = replace(attr, post_ops=chain)
     return attr
 
