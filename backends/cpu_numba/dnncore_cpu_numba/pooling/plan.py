@@ -73,14 +73,14 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
     kernel = replace(_kernel(fold, columns), source=source.data_type, target=result.data_type)
     whole = kernel.lanes * fold.itemsize == LINE and columns % kernel.lanes == 0
     fetches = whole and sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
-    kernel = replace(kernel, fetches=fetches)
+    kernel = replace(kernel, fetches=fetches, scattered=fetches and fold.axes[2].period > 1)
     in_lines = whole and not any(step % LINE for step in strides[0])
     in_order = kernel.along == "columns" or kernel.lanes * result.itemsize == LINE
     streams = in_lines and in_order and is_streamed(fold.tensors["result"])
     bands = _cut(fold, _height(fold, columns))
     return _step(fold, part, bands, strides, {
         "kernel": kernel.address,
-        "streamed": replace(kernel, streamed=True).address if streams else 0,
+        "streamed": replace(kernel, scattered=False, streamed=True).address if streams else 0,
         "fields": Table(FIELDS.table([_fields(fold, columns, strides)])),
         "staged": False, "staging": [],
     })  # fmt: skip
