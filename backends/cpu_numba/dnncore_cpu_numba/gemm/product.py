@@ -256,6 +256,8 @@ class MatrixProduct:
 
 def _in_panels(plan: ProgramPlan, tensor: Tensor, lanes: int, group: int) -> Tensor:
     """A copy of B in panels."""
+    if group > 1 and (groups := _as_groups(tensor, group)):
+        return plan.read(groups, blocked_columns(groups.desc, lanes))
     wanted = blocked_columns(tensor.desc, lanes, group)
     has_rows = _is_contiguous(tensor.desc, -1) and tensor.desc.dims[-1] > 1
     if group == 1 or not has_rows or not tensor.desc.nelems:
@@ -265,6 +267,18 @@ def _in_panels(plan: ProgramPlan, tensor: Tensor, lanes: int, group: int) -> Ten
         lambda: interleave_step(tensor, room, lanes, group), tensor.desc.nbytes + wanted.nbytes
     )
     return room
+
+
+def _as_groups(tensor: Tensor, group: int) -> Tensor | None:
+    """A matrix whose groups of neighbouring rows are contiguous, as if each of them were a f32."""
+    desc = tensor.desc
+    *batch, k, columns = desc.dims
+    *outer, row, column = desc.strides
+    if not desc.is_plain or row != 1 or k % group or any(s % group for s in (*outer, column)):
+        return None
+    strides = (*(stride // group for stride in outer), 1, column // group)
+    dims = (*batch, k // group, columns)
+    return tensor.seen_as(MemoryDesc(dims, "f32", strides=strides))
 
 
 def blocked_columns(desc: MemoryDesc, lanes: int, group: int = 1) -> MemoryDesc:
