@@ -78,9 +78,10 @@ class GroupReader:
         )  # fmt: skip
 
     def _is_one_group(self, tensor: Tensor, room: MemoryDesc, left: Sequence[int]) -> bool:
-        """Whether pixels of the tensor are contiguous parts of a group, all of them in the room."""
+        """Whether pixels of the tensor are contiguous parts of words, all of them in the room."""
         desc = tensor.desc
-        if not desc.is_plain or not desc.nelems or desc.dims[1] * desc.itemsize > 3:
+        word, size = (dims[1] * desc.itemsize for dims in (room.dims, desc.dims))
+        if not desc.is_plain or not desc.nelems or word not in (4, 8) or size >= word:
             return False
         dense = desc.strides[1] == 1 or desc.dims[1] == 1
         dense = dense and (desc.strides[4] == desc.dims[1] or desc.dims[4] == 1)
@@ -88,7 +89,7 @@ class GroupReader:
         return dense and all(map(int.__le__, ends, room.dims[2:]))
 
     def _grouped(self, tensor: Tensor, wanted: MemoryDesc, left: Sequence[int]) -> Tensor:
-        """A copy of pixels of less than a group."""
+        """A copy of pixels of less than a word."""
         room, desc, flipped = self.plan.scratch(wanted), tensor.desc, self._is_flipped
         size = desc.itemsize
         sources, (*targets, pixel) = (
@@ -99,8 +100,8 @@ class GroupReader:
 
         def steps() -> list[Step]:
             copy = group_step(
-                tensor.address, start, size * desc.dims[1], shape, sources[:3], targets,
-                flipped=flipped,
+                tensor.address, start, size * desc.dims[1], size * wanted.dims[1], shape,
+                sources[:3], targets, flipped=flipped,
             )  # fmt: skip
             has_border = wanted.dims[2:] != desc.dims[2:]
             return [fill_step(room, 128 * flipped), copy] if has_border else [copy]
