@@ -42,11 +42,15 @@ class PoolingFold:
 
     @property
     def held(self) -> str:
-        """The type that the kernel computes with. The largest s32 is found without rounding."""
+        """The type that the kernel computes with. The largest integer is found as it is.
+
+        Bytes become f32 beside taps, which take four bytes.
+        """
         kind = self.tensors["a"].desc.data_type
+        largest = self.name == "largest" and kind == self.tensors["result"].desc.data_type
         if kind == "f64" or (kind == "s32" and self.name == "largest"):
             return kind
-        return "f32"
+        return kind if largest and kind in ("s8", "u8") and not self.uses_b else "f32"
 
     @property
     def itemsize(self) -> int:
