@@ -65,17 +65,23 @@ def behaviour(test: str) -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the cases of tests marked with `in_turn` for each OpenCL device.
+    """Select the cases for each OpenCL device, of tests in tests/operations and with `in_turn`.
 
     All devices have the same kernels. With n devices, each takes the cases whose places in the
     lists of parameters have a sum that is its own number modulo n: the fields of one colour. With
     `in_turn(2)` there are twice as many colours, and no device takes every second one.
     """
-    tests = [item for item in items if isinstance(item, pytest.Function)]
-    marked = [item for item in tests if item.get_closest_marker("in_turn")]
-    left_out = {item for item in marked if not _has_turn(item)}
+    tests = [item for item in items if isinstance(item, pytest.Function) and _takes_turns(item)]
+    left_out = {item for item in tests if not _has_turn(item)}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+def _takes_turns(item: pytest.Function) -> bool:
+    if item.get_closest_marker("in_turn"):
+        return True
+    parameters = set(item.callspec.params) if hasattr(item, "callspec") else set()
+    return item.path.parent.name == "operations" and parameters > {"target"}
 
 
 def _has_turn(item: pytest.Function) -> bool:
@@ -83,7 +89,8 @@ def _has_turn(item: pytest.Function) -> bool:
     target = item.callspec.params["target"]
     if target not in devices:
         return True
-    (share,) = item.get_closest_marker("in_turn").args or (1,)
+    marker = item.get_closest_marker("in_turn")
+    (share,) = marker.args if marker and marker.args else (1,)
     total = share * devices.index(target)
     # A case has one number, pytest's index of each of its parameters but those of fixtures.
     index = next(n for name, n in item.callspec.indices.items() if name != "target")

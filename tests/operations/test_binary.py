@@ -42,13 +42,11 @@ PAIRS = [("per_channel", algorithm) for algorithm in BINARY]
 PAIRS += [(name, algorithm) for name in SHAPES for algorithm in ("add", "div", "ge", "select")]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS, ids=map("-".join, PAIRS))
 def test_agrees_with_the_reference(target: Target, name, algorithm):
     check(target, binary(algorithm, *SHAPES[name]))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("condition", [(2, 7, 3, 5), (1, 7, 1, 1), (2, 1, 1, 5), (1, 1, 1, 1)])
 @pytest.mark.parametrize("name", ["equal", "per_channel"])
 def test_a_condition_is_broadcast(target: Target, name, condition):
@@ -65,14 +63,12 @@ FORMATS = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["equal", "per_channel"])
 @pytest.mark.parametrize("tags", FORMATS.values(), ids=FORMATS)
 def test_in_other_formats(target: Target, name, tags):
     check(target, binary("add", *SHAPES[name], tags))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", ["add", "sub", "max", "le", "select"])
 @pytest.mark.parametrize("name", ["equal", "per_channel", "per_tensor"])
 def test_in_place(target: Target, name, algorithm):

@@ -15,7 +15,6 @@ BATCHES = {  # src's, weights' and bias' batch dims
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("batches", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("depth", [0, 5])
 def test_agrees_with_the_reference(target: Target, batches, depth):

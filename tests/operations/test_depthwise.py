@@ -54,7 +54,6 @@ def test_agrees_with_the_reference(target: Target, name, direction, layouts):
     check(target, problem.op(direction, src, None, dst))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["channels_17", "stride2_line_40", "four_of_nine_groups"])
 def test_post_ops_are_applied_once_to_each_element(target: Target, name, layouts):

@@ -65,13 +65,11 @@ def backward(desc, algorithm):
     return dnn.EltwiseBackward(src=desc, diff_dst=desc, diff_src=desc, **algorithm)
 
 
-@pytest.mark.in_turn
 @all_pairs
 def test_forward(target: Target, layout, algorithm):
     check(target, forward(LAYOUTS[layout], ALGORITHMS[algorithm]))
 
 
-@pytest.mark.in_turn
 @all_pairs
 def test_backward(target: Target, layout, algorithm):
     if algorithm != "round":

@@ -62,7 +62,6 @@ def convolved(image, weights, strides, padding, dilations):
 # -- docstrings -----------------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.usefixtures("on_target")
 def test_the_examples_print_what_they_say(name):
@@ -113,7 +112,6 @@ print(before, dnncore.functional.relu([-1]).tolist(), hasattr(dnncore, "dysfunct
 # -- values ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("spatial", "strides", "padding", "dilations"),
     [
@@ -187,7 +185,6 @@ def test_products():
     assert np.array_equal(F.matmul(batch, pair), batch @ pair)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.usefixtures("on_target")
 def test_an_activation_is_the_function_of_its_name(name):
@@ -215,7 +212,6 @@ def test_prelu_takes_slopes_of_the_arrays_rank_or_one():
         F.prelu(image, slopes.reshape(3))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "norm"])
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.usefixtures("on_target")
@@ -573,7 +569,6 @@ def test_the_engine_is_a_name_or_an_object(target):
         assert F.relu([-1, 1], engine=engine).tolist() == [0, 1]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("activation", [None, "relu"])
 @pytest.mark.parametrize(
     ("spatial", "groups", "channels", "outputs", "options"),

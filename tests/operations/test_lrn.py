@@ -72,13 +72,11 @@ all_problems = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.in_turn
 @all_problems
 def test_forward(target: Target, algorithm, src, fields):
     check(target, forward(algorithm, src, **fields))
 
 
-@pytest.mark.in_turn
 @all_problems
 def test_inference_gives_the_same_without_a_workspace(target: Target, algorithm, src, fields):
     op = forward(algorithm, src, prop_kind="forward_inference", **fields)
@@ -86,7 +84,6 @@ def test_inference_gives_the_same_without_a_workspace(target: Target, algorithm,
     check(target, op)
 
 
-@pytest.mark.in_turn
 @all_problems
 def test_backward(target: Target, algorithm, src, fields):
     op = backward(algorithm, src, **fields)
@@ -112,7 +109,6 @@ def test_any_takes_the_format_of_src(target: Target, name):
     check(target, op, inputs=backward_inputs(op))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", [ACROSS, WITHIN])
 @pytest.mark.parametrize("tags", [("nhwc", "nchw"), ("nchw", "nChw8c"), ("nChw8c", "nhwc")])
 def test_from_one_format_to_another(target: Target, algorithm, tags):

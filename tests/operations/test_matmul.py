@@ -53,7 +53,6 @@ PROBLEMS = {
 all_problems = pytest.mark.parametrize("op", PROBLEMS.values(), ids=PROBLEMS)
 
 
-@pytest.mark.in_turn
 @all_problems
 def test_agrees_with_the_reference(target: Target, op):
     check(target, op)

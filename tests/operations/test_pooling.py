@@ -86,13 +86,11 @@ all_averages = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.in_turn
 @all_problems
 def test_forward(target: Target, problem):
     check(target, problem.forward())
 
 
-@pytest.mark.in_turn
 @all_averages
 def test_average(target: Target, problem, algorithm):
     check(target, problem.forward(algorithm))
@@ -121,7 +119,6 @@ def test_inference_has_no_workspace(target: Target, name):
     check(target, op)
 
 
-@pytest.mark.in_turn
 @all_problems
 def test_backward(target: Target, problem):
     for fill in (fill_integers, fill_normal):
@@ -235,7 +232,6 @@ def test_a_workspace_may_have_gaps_where_the_gradient_has_none(target: Target, t
             agree(backward, run(backward, inputs), right)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", [*AVERAGES, "max"])
 @pytest.mark.parametrize("largest", [0, -1])
 @pytest.mark.parametrize("count", [3, 32])

@@ -51,7 +51,6 @@ def test_shapes(target: Target, algorithm, src, kept):
     check(target, reduction(algorithm, src, kept, eps=0.25))
 
 
-@pytest.mark.in_turn
 @all_algorithms
 @pytest.mark.parametrize("kept", [(0, 1, 2), (1,), (1, 2, 3)], ids=["rows", "channels", "columns"])
 def test_algorithms(target: Target, algorithm, kept):
@@ -74,7 +73,6 @@ FORMATS = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("tags", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("kept", [(1,), (0, 2, 3)], ids=["channels", "all_but_channels"])
 @pytest.mark.parametrize("algorithm", ["sum", "mul", "min"])
@@ -88,7 +86,6 @@ def test_parts_of_larger_tensors(target: Target):
     check(target, dnn.Reduction("mean", src=part, dst=dst))
 
 
-@pytest.mark.in_turn
 @all_algorithms
 def test_nan_and_inf(target: Target, algorithm):
     src = np.array([[1, np.nan, 2], [np.inf, 1, 2], [-np.inf, 1, -2], [0, -0.0, 0]], np.float32)

@@ -29,7 +29,6 @@ FOUR = ("abcd", "acdb", "bcda", "aBcd8b", "ABcd4a8b2a")
 pairs = [(a, b) for a in FOUR for b in FOUR if a != b]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(("src", "dst"), pairs, ids=["-".join(p) for p in pairs])
 def test_between_formats(target: Target, src, dst):
     dims = (3, 19, 2, 5)
@@ -64,7 +63,6 @@ def test_between_types(target: Target, data_type):
     check(target, reorder(b, a), may_refuse=data_type == "f64")
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("src", TYPES)
 @pytest.mark.parametrize("dst", TYPES)
 def test_between_all_types(target: Target, src, dst):

@@ -53,7 +53,6 @@ def backward_inputs(case, algorithm):
     return {"dst": dst, "diff_dst": fill_normal(dnn.MemoryDesc(case[0]), 2)}
 
 
-@pytest.mark.in_turn
 @all_pairs
 def test_forward(target: Target, name, algorithm):
     check(target, forward(CASES[name], algorithm))
@@ -67,7 +66,6 @@ def test_one_block_of_classes_may_have_a_step_of_1(target: Target, algorithm):
     check(target, op)
 
 
-@pytest.mark.in_turn
 @all_pairs
 def test_backward(target: Target, name, algorithm):
     case = CASES[name]
