@@ -67,7 +67,8 @@ class MatMulImplementation(GemmImplementation[MatMul]):
 
 def _batch_dims(op: MatMul, attr: Attributes) -> list[list[int]]:
     """Group the batch dims of more than one element into runs that all operands step as one."""
-    operands = [op.src, op.weights, op.dst, *(desc for _, desc in attr.arguments(op))]
+    extra = [desc for _, desc in attr.arguments(op) if desc.ndims == op.dst.ndims]  # no seeds
+    operands = [op.src, op.weights, op.dst, *extra]
     if op.bias is not None:
         operands.append(op.bias)
     groups: list[list[int]] = []
