@@ -42,11 +42,14 @@ LONG = """
 --binary --sdt=f16:f16 --ddt=f16 --alg=div --stag=axb:axb 2x64x9x9:1x64x1x1
 --binary --sdt=f32:f32 --ddt=f32 --alg=sub --stag=abx:abx 5x9x256:5x1x1
 --pool --dt=bf16 --alg=max --tag=axb mb2ic64_ih13oh13kh3ph1
+--pool --dir=FWD_I --dt=f16 --alg=max --tag=axb mb2ic130_ih13oh7kh3sh2ph1
 """
 INTEGERS = """
 --pool --dt=s32 --alg=max --tag=axb mb2ic35_ih9oh5kh3sh2ph1
 --pool --dt=s32 --alg=max mb2ic35_ih9oh5kh3sh2ph1
 --pool --dt=u8 --alg=max --tag=aBx16b mb2ic35_ih9oh5kh3sh2ph1
+--pool --dir=FWD_I --dt=s8 --alg=max --tag=axb mb1ic130_ih9oh5kh3sh2ph1
+--pool --dir=FWD_I --dt=u8 --alg=max mb1ic35_ih9oh5kh3sh2ph1
 --pool --dir=FWD_I --dt=s8:f32 --alg=avg_np mb2ic35_ih9oh5kh3sh2ph1
 --eltwise --dt=s8 --alg=linear --alpha=0.5 --beta=1 --attr-post-ops=sum:2 3x37x5
 --binary --sdt=u8:s32 --ddt=bf16 --alg=mul 3x37x5:1x37x1
@@ -78,3 +81,23 @@ def test_in_place(kind, length):
     np.testing.assert_array_equal(
         memory.numpy().astype(np.float32), np.rint(values / 2) if kind == "u8" else values / 2
     )
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw16c"])
+def test_the_largest_of_all_halves(kind, tag):
+    """All bits, so NaN and infinities of both signs."""
+    src, dst = dnn.MemoryDesc((2, 37, 11, 11), kind), dnn.MemoryDesc((2, 37, 6, 6), kind)
+    bits = np.random.default_rng(0).integers(0, 1 << 16, src.dims, np.uint16, endpoint=False)
+    bits[0] &= 0xFF0F if kind == "bf16" else 0xFBFF  # fewer NaN
+    op = dnn.PoolingForward(
+        "forward_inference", "max", src=src.with_format(tag), dst=dst.with_format(tag),
+        kernel=(3, 3), strides=(2, 2), padding_l=(1, 1),
+    )  # fmt: skip
+    stream, found = CPU.stream(), []
+    memory = dnn.reorder(dnn.Memory.from_numpy(bits.view(src.dtype), src, CPU), op.src, CPU, stream)
+    for impl in ("cpu_numba:*", "reference:*"):
+        result = dnn.Memory(op.dst, CPU)
+        dnn.PrimitiveDesc(op, CPU, impl=impl).primitive().execute(stream, src=memory, dst=result)
+        found.append(result.numpy().astype(np.float32))
+    np.testing.assert_array_equal(*found)

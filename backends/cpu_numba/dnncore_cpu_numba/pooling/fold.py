@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import MemoryDesc, Pooling, data_type
+from dnncore_cpu_numba.codegen.type_conversion import HALVES
 from dnncore_cpu_numba.pooling import windows
 from dnncore_cpu_numba.pooling.kernel import FoldName
 from dnncore_cpu_numba.runtime.program import Table
@@ -42,15 +43,16 @@ class PoolingFold:
 
     @property
     def held(self) -> str:
-        """The type that the kernel computes with. The largest integer is found as it is.
+        """The type that the kernel computes with. The largest integer or half is found as it is.
 
-        Bytes become f32 beside taps, which take four bytes.
+        Beside taps, which take four bytes, smaller types become f32.
         """
         kind = self.tensors["a"].desc.data_type
         largest = self.name == "largest" and kind == self.tensors["result"].desc.data_type
         if kind == "f64" or (kind == "s32" and self.name == "largest"):
             return kind
-        return kind if largest and kind in ("s8", "u8") and not self.uses_b else "f32"
+        small = kind in ("s8", "u8", *HALVES)
+        return kind if largest and small and not self.uses_b else "f32"
 
     @property
     def itemsize(self) -> int:
