@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from combinations import every_second
 from instruction_sets import names_in_turn
 
 import dnncore as dnn
@@ -166,8 +167,7 @@ CHAINED = [
 ]
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("text", CHAINED)
+@every_second(("text", CHAINED), ("chain", CHAINS))
 def test_chains_of_32_steps(text, chain):
     (p,) = problem.read(text.format(f"--attr-post-ops={CHAINS[chain]}"))
     assert len(p.attr.post_ops) == 32
