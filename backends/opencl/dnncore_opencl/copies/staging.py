@@ -12,6 +12,7 @@ from typing import Any, Generic
 from dnncore.backend import Attributes, MemoryDesc, OpT, PostOp, Reorder
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
+from dnncore_opencl.elementwise.random import MASK
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.program import LaunchProgram
@@ -45,6 +46,8 @@ class Staging(Generic[OpT]):
 
     copies: by place in bind order, the tensors as they are and their copies in scratchpad, which
     take its first `nbytes` bytes. reads, writes: the places that are copied before and after.
+    mask: the place of the mask of dropout, which has dst's layout, if dst is copied. `attr` is
+    without it then; a launch of its own writes it.
     """
 
     op: OpT
@@ -54,6 +57,7 @@ class Staging(Generic[OpT]):
     writes: Sequence[int]
     nbytes: int
     conversions: Mapping[int, Conversion]
+    mask: int | None = None
 
     @classmethod
     def of(
@@ -91,6 +95,12 @@ class Staging(Generic[OpT]):
         steps = tuple(_moved(step, operand) for step in attr.post_ops)
         written = [i for i, (a, _) in enumerate(tensors) if a.direction == "out"]
         kept = written[1:] if attr.reads_dst else written
+        names = [a.name for a, _ in (*tensors, *attr.arguments(op))]
+        mask = None
+        if MASK in names and names.index(op.result_name) in area.copies:
+            assert attr.dropout is not None
+            mask = names.index(MASK)
+            attr = replace(attr, dropout=replace(attr.dropout, has_mask=False))
         return cls(
             op.with_descs(**descs) if area.copies else op,
             replace(attr, post_ops=steps) if area.copies else attr,
@@ -99,6 +109,7 @@ class Staging(Generic[OpT]):
             [i for i in area.copies if i in written],
             area.nbytes,
             converted,
+            mask,
         )
 
     @property
@@ -110,9 +121,28 @@ class Staging(Generic[OpT]):
         """Return the executable of launches, between the copies before and after them."""
         before = [self._copy(engine, i, *self.copies[i], back=False) for i in self.reads]
         after = [self._copy(engine, i, *self.copies[i], back=True) for i in self.writes]
-        within = [redirected(launch, dict.fromkeys(self.copies, Scratch())) for launch in launches]
+        buffers: dict[int, Arg | Scratch] = dict.fromkeys(self.copies, Scratch())
+        if self.mask is not None:
+            after.append(self._mask(engine, self.mask))
+            buffers[self.mask] = Arg(self.mask + 1)  # what follows the mask
+        within = [redirected(launch, buffers) for launch in launches]
         all_launches = (*before, *within, *after)
         return LaunchProgram(engine, [launch for launch in all_launches if launch is not None])
+
+    def _mask(self, engine: OpenCLEngine, place: int) -> Launch | None:
+        """Launch the computation of the mask; None where it has no element."""
+        names = [a.name for a, _ in self.op.tensors()]
+        own, _ = self.copies[names.index(self.op.result_name)]
+        if not own.nelems:
+            return None
+        arguments = {
+            i: (argument.name, desc)
+            for i, (argument, desc) in enumerate(self.attr.arguments(self.op), len(names))
+            if argument.name.startswith("dropout")
+        }
+        work = Pass(engine, [own.with_data_type("u8")], 0)
+        work.take_mask(self.attr, arguments)
+        return redirected(work.launch(), {0: Arg(place)})
 
     def _copy(
         self, engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, *, back: bool

@@ -39,7 +39,7 @@ from dnncore_opencl.codegen.vectors import (
 )
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, Step, chain, refuse_post_ops
 from dnncore_opencl.elementwise.epilogue import CONTRACT
-from dnncore_opencl.elementwise.random import MASK, RANDOM, dropped, is_random, rounded
+from dnncore_opencl.elementwise.random import MASK, RANDOM, dropped, is_kept, is_random, rounded
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg
@@ -94,9 +94,21 @@ class Pass:
             elif place >= len(self.descs):
                 self.parameters.buffer(name, f"const {TYPES[desc.data_type]}", Arg(place))
         if is_random(attr):
-            result = self.descs[self.result]
-            self.row_major = len(self.descs)
-            self.descs += (MemoryDesc(result.dims, "u8"),)
+            self._number()
+
+    def take_mask(self, attr: Attributes, arguments: Mapping[int, tuple[str, MemoryDesc]]) -> None:
+        """Write the mask of dropout alone. arguments: the names of dropout's, by place."""
+        self.attr = attr
+        self.copies_bits = True
+        for place, (name, desc) in arguments.items():
+            self.parameters.buffer(name, f"const {TYPES[desc.data_type]}", Arg(place))
+        self._number()
+        self.then(Step(f"{self.kind(self.result)} x = {is_kept(attr, 'PLACE')};", keeps_zero=False))
+
+    def _number(self) -> None:
+        """Add a tensor without memory whose offsets are the places of elements."""
+        self.row_major = len(self.descs)
+        self.descs += (MemoryDesc(self.descs[self.result].dims, "u8"),)
 
     def _add(self, name: str, desc: MemoryDesc, place: int, *, is_written: bool) -> None:
         tensor, _, kind = name.partition("_")

@@ -29,13 +29,17 @@ def is_random(attr: Attributes) -> bool:
 
 def dropped(attr: Attributes, place: str) -> str:
     """The statements of dropout; `is_kept_here` is the element of the mask."""
-    assert attr.dropout is not None
-    offset = "dropout_offset[0]" if attr.dropout.has_offset else "0"
     return (
-        "const int is_kept_here = is_kept(dropout_probability[0], dropout_seed[0],"
-        f" {offset}, {place});"
+        f"const int is_kept_here = {is_kept(attr, place)};"
         " x = is_kept_here ? x * reciprocal(1.0f - dropout_probability[0]) : 0.0f;"
     )
+
+
+def is_kept(attr: Attributes, place: str) -> str:
+    """The expression of an element of the mask of dropout."""
+    assert attr.dropout is not None
+    offset = "dropout_offset[0]" if attr.dropout.has_offset else "0"
+    return f"is_kept(dropout_probability[0], dropout_seed[0], {offset}, {place})"
 
 
 def rounded(data_type: str, place: str) -> str:
