@@ -26,7 +26,6 @@ from dnncore_cpu_numba.gemm.quantization import (
     ATTRIBUTES,
     FACTORS,
     Terms,
-    refuse_uniform,
     refuse_varying,
 )
 from dnncore_cpu_numba.gemm.tiling import utilisation
@@ -104,7 +103,7 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
 class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
-    data_types = (*FLOATS, "f64", *INTEGERS, *SMALL)
+    data_types: Collection[str] = (*FLOATS, "f64", *INTEGERS, *SMALL)
     attributes = (*ATTRIBUTES, "groups")
 
     def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
@@ -175,23 +174,8 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
         return weights.seen_as(panels)
 
 
-class GemmInnerProductForward(BrgemmInnerProductForward):
-    """Products of s32, for integers whose scales or zero points vary along K."""
-
-    NAME = "cpu_numba:gemm"
-    data_types = (*FLOATS, *INTEGERS, *SMALL)
-
-    def arithmetic(self, _op: InnerProduct) -> Arithmetic:
-        """Products of s32."""
-        return Arithmetic("s32", "s32")
-
-    def refused(self, op: InnerProduct, attr: Attributes) -> Refused | None:
-        """Refuse what other implementations compute faster."""
-        return (
-            refuse_uniform(op, attr)
-            or ranges.refuse_many(op, attr)
-            or PlannedImplementation.refused(self, op, attr)
-        )
+class GemmInnerProductForward(ranges.RangedProduct[InnerProduct], BrgemmInnerProductForward):
+    """Products of s32."""
 
     def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from dnncore.backend import Attributes, MatMul, Refused
 from dnncore_cpu_numba.codegen.isa import BEST, DOT_ISAS, ISAS
@@ -13,14 +14,14 @@ from dnncore_cpu_numba.gemm.factors import SMALL, is_decompressed, prepare, valu
 from dnncore_cpu_numba.gemm.few_rows import MOST_ROWS, FewRows
 from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
-from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, Terms, refuse_uniform, refuse_varying
+from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, Terms, refuse_varying
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
 
 class BrgemmMatMul(PlannedImplementation[MatMul]):
     """One product; weights that may be `any` become panels, unless they are decompressed."""
 
-    data_types = (*FLOATS, "f64", *INTEGERS, *SMALL)
+    data_types: Collection[str] = (*FLOATS, "f64", *INTEGERS, *SMALL)
     attributes = (*ATTRIBUTES, "groups")
 
     def arithmetic(self, op: MatMul) -> Arithmetic:
@@ -92,23 +93,8 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         return arithmetic.speed(self.isa) * utilisation(isa, *op.dst.dims[-2:])
 
 
-class GemmMatMul(BrgemmMatMul):
-    """Products of s32, for integers whose scales or zero points vary along K."""
-
-    NAME = "cpu_numba:gemm"
-    data_types = (*FLOATS, *INTEGERS, *SMALL)
-
-    def arithmetic(self, _op: MatMul) -> Arithmetic:
-        """Products of s32."""
-        return Arithmetic("s32", "s32")
-
-    def refused(self, op: MatMul, attr: Attributes) -> Refused | None:
-        """Refuse what other implementations compute faster."""
-        return (
-            refuse_uniform(op, attr)
-            or ranges.refuse_many(op, attr)
-            or PlannedImplementation.refused(self, op, attr)
-        )
+class GemmMatMul(ranges.RangedProduct[MatMul], BrgemmMatMul):
+    """Products of s32."""
 
     def plan(self, plan: ProgramPlan, op: MatMul, attr: Attributes) -> None:
         """Append the steps."""

@@ -10,20 +10,40 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 import numpy as np
 
-from dnncore.backend import Attributes, MemoryDesc, Operation, Refused
-from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore.backend import Attributes, MemoryDesc, Operation, OpT, Refused
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
+from dnncore_cpu_numba.gemm.arithmetic import Arithmetic
+from dnncore_cpu_numba.gemm.factors import SMALL
+from dnncore_cpu_numba.gemm.plan import INTEGERS, PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct
-from dnncore_cpu_numba.gemm.quantization import Terms, summed
+from dnncore_cpu_numba.gemm.quantization import Terms, refuse_uniform, summed
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 MOST_RANGES = 1024  # each is a step or several
 
 
-def refuse_many(op: Operation, attr: Attributes) -> Refused | None:
+class RangedProduct(PlannedImplementation[OpT]):
+    """Products of s32, for integers whose scales or zero points vary along K."""
+
+    NAME = "cpu_numba:gemm"
+    data_types: Collection[str] = (*FLOATS, *INTEGERS, *SMALL)
+
+    def arithmetic(self, op: OpT) -> Arithmetic:
+        """Products of s32."""
+        return Arithmetic("s32", "s32")
+
+    def refused(self, op: OpT, attr: Attributes) -> Refused | None:
+        """Refuse what other implementations compute faster."""
+        own = refuse_uniform(op, attr) or _refuse_many(op, attr)
+        return own or PlannedImplementation.refused(self, op, attr)
+
+
+def _refuse_many(op: Operation, attr: Attributes) -> Refused | None:
     """Refuse so many ranges that their steps take longer than their products."""
     found = math.prod(math.lcm(*sizes) for sizes in zip(*summed(op, attr, "scales"), strict=True))
     if found <= MOST_RANGES:

@@ -90,6 +90,11 @@ def _copy(x, y, count, streamed):
         store_i8(y, i, load_s8(x, i))
 
 
+@device
+def _forget(e, i, value):
+    """Do nothing with what `store_f32` would store."""
+
+
 def _forward(kind: str) -> Task:
     access = _access(kind)
     first, second, store = access.first, access.second, access.store
@@ -105,32 +110,25 @@ def _forward(kind: str) -> Task:
             top = max(top, key(load(x, length - 1)))
         return of_key(top)
 
-    @device
-    def decays(x, top, e, half, length):
-        """The sum of e**(x - top), which are stored."""
-        total = _ZERO
-        for i in range(half):
-            a, b = vecmath.decay(first(x, i, half) - top), vecmath.decay(second(x, i, half) - top)
-            store_f32(e, i, a)
-            store_f32(e, half + i, b)
-            total += a + b
-        if length % 2:
-            last = vecmath.decay(load(x, length - 1) - top)
-            store_f32(e, length - 1, last)
-            total += last
-        return total
+    def sum_of_decays(keep):
+        def total_of(x, top, e, half, length):
+            total = _ZERO
+            for i in range(half):
+                a = vecmath.decay(first(x, i, half) - top)
+                b = vecmath.decay(second(x, i, half) - top)
+                keep(e, i, a)
+                keep(e, half + i, b)
+                total += a + b
+            if length % 2:
+                last = vecmath.decay(load(x, length - 1) - top)
+                keep(e, length - 1, last)
+                total += last
+            return total
 
-    @device
-    def total_of(x, top, half, length):
-        """The sum of e**(x - top)."""
-        total = _ZERO
-        for i in range(half):
-            total += vecmath.decay(first(x, i, half) - top) + vecmath.decay(
-                second(x, i, half) - top
-            )
-        if length % 2:
-            total += vecmath.decay(load(x, length - 1) - top)
-        return total
+        return device(total_of)
+
+    # The sum of e**(x - top), which are stored in `e` or forgotten.
+    stored, forgotten = sum_of_decays(store_f32), sum_of_decays(_forget)
 
     def forward(params, begin, end):
         nest, length, log = params.nest, params.length, params.log
@@ -144,7 +142,7 @@ def _forward(kind: str) -> Task:
                 prefetch(src + 2 * length, 2 * length)
             top = largest(src, half, length)
             if log:
-                rest = vecmath.log(total_of(src, top, half, length))
+                rest = vecmath.log(forgotten(src, top, e, half, length))
                 for i in range(half):
                     a = scaled(first(src, i, half), top, _ONE, rest)
                     b = scaled(second(src, i, half), top, _ONE, rest)
@@ -152,7 +150,7 @@ def _forward(kind: str) -> Task:
                 if length % 2:
                     put(row, length - 1, scaled(load(src, length - 1), top, _ONE, rest))
             else:
-                factor = _ONE / decays(src, top, e, half, length)
+                factor = _ONE / stored(src, top, e, half, length)
                 for i in range(half):
                     a, b = load_f32(e, i) * factor, load_f32(e, half + i) * factor
                     store(row, i, half, a, b)
