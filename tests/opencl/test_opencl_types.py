@@ -34,6 +34,13 @@ PROBLEMS = {
     "f64 to scaled integers": (
         "--reorder --sdt=f64 --ddt=s32 --stag=abx --dtag=axb --attr-scales=dst:per_dim_1 3x5x7"
     ),
+    "post-ops of f64 alone": (
+        "--reorder --sdt=f64 --ddt=bf16 --stag=abx --dtag=axb"
+        " --attr-post-ops=sum:0.5+linear:0.3:1 3x5x7"
+    ),
+    "post-ops of 4-bit elements": (
+        "--reorder --sdt=f8_e5m2 --ddt=s4 --attr-post-ops=sum:0.5+linear:2:1 3x5x7"
+    ),
     "a mask with padding": (
         "--eltwise --dt=bf16 --alg=tanh --attr-dropout=0.4:12345:aBx8b --tag=aBx8b"
         " --attr-rounding-mode=dst:stochastic --attr-post-ops=linear:2:1 3x5x7"

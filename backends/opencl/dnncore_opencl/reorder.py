@@ -8,7 +8,7 @@ from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_opencl.codegen.vectors import COMPUTED, F8, HALVES, INTEGERS, PACKED, TYPES
+from dnncore_opencl.codegen.vectors import F8, HALVES, INTEGERS, PACKED, TYPES
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradReorder
 from dnncore_opencl.convolution.winograd.gpu import WinogradPlanesReorder
 from dnncore_opencl.copies.transpose import TransposedPass
@@ -34,12 +34,7 @@ class Reorder(Elementwise[core.Reorder]):
         """Convert v0; attributes work in f32 between two conversions."""
         src, dst = op.src.data_type, op.dst.data_type
         if attr.post_ops or attr.words:
-            work.is_exact = True  # also of post-ops
-            value = work.dequantized("src")
-            work.start(value.replace("v0", "convert_floatLANES(v0)") if src == "f64" else value)
-            work.post_ops(attr)
-            if dst == "f64":
-                work.stored = "convert_doubleLANES(x)"
+            self._compute_steps(src, dst, attr, work)
             return
         work.copies_bits = src == dst
         work.keeps_integers = True
@@ -47,16 +42,24 @@ class Reorder(Elementwise[core.Reorder]):
             work.snippets.append("odd")
         work.start(_converted(src, dst, "v0"), work.kind(1))
 
-    def refuse(self, op: core.Reorder, attr: Attributes, engine: Any) -> Refused | None:
-        """Refuse post-ops of types that do not fit into f32, and f64 on devices that lack it."""
-        src, dst = types = (op.src.data_type, op.dst.data_type)
-        if attr.post_ops and not {src, dst} <= set(COMPUTED):
-            return Refused(
-                "attribute",
-                f"post-ops are computed in f32, with tensors of {', '.join(COMPUTED)}; this reorder"
-                f" is {' to '.join(types)}",
-            )
-        return None
+    def _compute_steps(self, src: str, dst: str, attr: Attributes, work: Pass) -> None:
+        """Steps in f32, or in f64 if post-ops alone apply to f64."""
+        work.is_exact = True  # also of post-ops
+        if attr.words or "f64" not in (src, dst):
+            value = work.dequantized("src")
+            work.start(value.replace("v0", "convert_floatLANES(v0)") if src == "f64" else value)
+            work.old = "convert_floatLANES(v1)" if dst == "f64" else "v1"
+            work.post_ops(attr)
+            if dst == "f64":
+                work.stored = "convert_doubleLANES(x)"
+            return
+        work.parameters.is_wide = work.keeps_integers = True
+        work.start("v0")
+        work.post_ops(attr)
+        if dst in SMALL:
+            work.snippets.append("odd")
+        if dst != "f64":
+            work.stored = _converted("f64", dst, "x")
 
 
 class Transpose(Reorder):

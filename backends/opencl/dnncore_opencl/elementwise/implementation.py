@@ -69,6 +69,7 @@ class Pass:
         self.copies_bits = False  # values of all types are then what lies in memory
         self.keeps_integers = False  # those of integers are
         self.stored = "x"
+        self.old = f"v{result}"  # the result's old value
         self.is_exact = False  # each operation is rounded
         self.attr = Attributes()
         self.names: dict[str, int] = {}  # the places of tensors and of their scales
@@ -185,7 +186,7 @@ class Pass:
         operands = [f"v{place}" for place in range(first, first + len(attr.operands()))]
         if attr.dropout:
             self.then(Step(dropped(attr, "PLACE"), keeps_zero=False))
-        self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters))
+        self.then(*chain(attr.post_ops, operands, self.old, self.parameters))
         scale, zero_point = (self.quantity(self._result_name, kind) for kind in QUANTIZED)
         if scale:
             self.then(Step(f"x = x * {reciprocal(scale, is_wide=self.parameters.is_wide)};"))
