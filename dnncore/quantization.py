@@ -57,8 +57,9 @@ class Quantization:
                 "groups must be () or two numbers above 0, of the last two dims; got"
                 f" {self.groups!r}"
             )
-        own = self.data_type or self.TYPES[0]
-        if own not in self.TYPES:
+        given: object = self.data_type
+        own = self.TYPES[0] if isinstance(given, str) and not given else given
+        if not isinstance(own, str) or own not in self.TYPES:
             raise DataTypeError(
                 f"{self.NAME}: data_type must be one of {', '.join(self.TYPES)}; got {own!r}",
                 f"{self.NAME} of data type {own}",
@@ -189,7 +190,7 @@ class Dropout:
     has_mask: bool = True
 
     def __post_init__(self) -> None:
-        if self.seed_type not in ("s64", "s32"):
+        if not isinstance(self.seed_type, str) or self.seed_type not in ("s64", "s32"):  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
                 f"dropout: seed_type must be 's64' or 's32'; got {self.seed_type!r}"
             )
