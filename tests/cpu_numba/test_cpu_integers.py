@@ -152,6 +152,15 @@ def test_small_types_of_attributes_of_several_channels_per_group():
     assert dnn.PrimitiveDesc(op, CPU, attr, impl="cpu_numba:depthwise:*")
 
 
+def test_windows_that_leave_out_a_part_of_a_block():
+    src = dnn.MemoryDesc((1, 2, 3, 27), "s8", "abcD16d")
+    op = dnn.ConvolutionForward(
+        "forward_inference", src=src, weights=dnn.MemoryDesc((5, 2, 1, 4), "s8"),
+        dst=dnn.MemoryDesc((1, 5, 3, 7), "s32"), strides=(1, 4), padding_l=(0, 3), padding_r=(0, 0),
+    )  # fmt: skip
+    check(op, dnn.Attributes(), np.random.default_rng(0))
+
+
 @pytest.mark.parametrize("tag", ["abcd", "acdb"])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_single_taps_beyond_the_end_of_images(batch, tag):

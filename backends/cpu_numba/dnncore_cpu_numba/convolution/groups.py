@@ -52,6 +52,10 @@ class GroupReader:
         if needs_border and self.zero_point is None:
             left, spatial = self.g.padding, list(self.g.span)
             self.g = dataclasses.replace(self.g, src=self.g.span, padding=(0, 0, 0))
+        ends = map(int.__add__, left, tensor.desc.dims[2:])
+        is_cut = any(map(int.__gt__, ends, spatial))
+        if is_cut and any(dim > 1 for dim, _ in tensor.desc.inner_blocks):
+            tensor = self.plan.read(tensor, "acdeb")  # blocks cannot be cut
         groups = self.g.groups
         room = MemoryDesc((n, groups * self.depth, *spatial), self.arithmetic.a, "acdeb")
         if groups == 1 and self._is_one_group(tensor, room, left):
