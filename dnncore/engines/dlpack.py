@@ -135,24 +135,36 @@ def take(exporter: Any, *, to_host: bool = False) -> ImportedTensor:
             f"memory: from_dlpack needs an object with __dlpack__ and __dlpack_device__; got"
             f" {type(exporter).__name__}; use Memory.from_numpy for arrays without them"
         )
+    is_negated = getattr(exporter, "is_neg", None)  # torch exports such elements as they are stored
+    if callable(is_negated) and is_negated():
+        raise DescriptorError(
+            "memory: the elements of this tensor are stored with the opposite sign; use"
+            " tensor.resolve_neg()"
+        )
     try:
         device = tuple(map(int, exporter.__dlpack_device__()))
-        capsule = _asked(exporter, to_host and device[0] not in HOST_TYPES)
+        capsule = _asked(exporter, device, to_host)
     except DescriptorError:
         raise
     except Exception as error:  # exporters may raise anything
         pass_on(error)
         raise DescriptorError(
-            f"memory: this {type(exporter).__name__} cannot be exported: {error}"
+            f"memory: this {type(exporter).__name__} cannot be exported: {error}{_remedy(exporter)}"
         ) from error
     return _read(capsule, (HOST if to_host else device))
 
 
-def _asked(exporter: Any, to_host: bool) -> object:
-    if to_host:
+def _remedy(exporter: object) -> str:
+    return "; use Memory.from_numpy" if isinstance(exporter, np.ndarray) else ""
+
+
+def _asked(exporter: Any, device: tuple[int, ...], to_host: bool) -> object:
+    if to_host and device[0] not in HOST_TYPES:
         return exporter.__dlpack__(max_version=(1, 1), dl_device=HOST, copy=True)
     try:
         return exporter.__dlpack__(max_version=(1, 1))
+    except ExportError:  # of our own memories; see `exchange.exported`
+        return exporter.__dlpack__(max_version=(1, 1), dl_device=device)
     except TypeError:  # exporters before version 1.0 know no versions
         return exporter.__dlpack__()
 

@@ -220,6 +220,13 @@ def exported(
             )
         stream.wait()
     own = memory.__dlpack_device__()
+    if dl_device is None and own[0] not in dlpack.HOST_TYPES:
+        # torch 2.13 frees a tensor of a device that it does not have twice, so the process crashes.
+        raise ExportError(
+            f"memory: a consumer must name the device of a memory of {engine.name}, because not all"
+            f" have it: __dlpack__(dl_device={own}); for a copy in host memory, export"
+            " memory.numpy()"
+        )
     asked = own if dl_device is None else _pair("dl_device", dl_device)
     if asked not in (own, dlpack.HOST):
         raise ExportError(

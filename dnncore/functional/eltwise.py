@@ -182,7 +182,7 @@ def _prelu(_function: str, operands: dict[str, Operand]) -> Plan:
     if x.dtype == np.float64:
         raise DescriptorError(
             "prelu: src and weights must be of a type whose values float32 holds exactly, since"
-            " slopes are float32; got float64; convert both with astype(numpy.float32)"
+            " slopes are float32; got float64; convert both to float32"
         )
     shape = (1,) * x.ndim if w.size == 1 else w.shape
     slopes = Operand(shape, np.dtype(np.float32)).desc  # the type of post-op operands

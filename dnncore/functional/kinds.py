@@ -34,7 +34,7 @@ class _NumpyArrays(HostArrays):
             raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
         array = np.asarray(value)
         if array.dtype == object:
-            raise TypeError("these are objects of Python, not numbers")
+            raise TypeError("these are objects of Python, or integers of more than 64 bits")
         return array
 
     def result(self, array: Array) -> Array:

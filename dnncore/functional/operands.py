@@ -93,7 +93,7 @@ def _check_type(function: str, name: str, kind: Any, wide: np.dtype[Any]) -> Non
     elif kind is not None and not np.can_cast(kind, wide, "safe"):
         raise DescriptorError(
             f"{function}: {name} must be of a type whose values {wide} holds exactly, since"
-            f" the computation uses {wide}; got {kind}; convert it with astype(numpy.{wide})"
+            f" the computation uses {wide}; got {kind}; convert it to {wide}"
         )
 
 

@@ -86,8 +86,9 @@ def data_type(name: object) -> DataType:
     """Return the row of the data type `name`. Raises `DescriptorError` if there is none."""
     row = DATA_TYPES.get(name) if isinstance(name, str) else None
     if row is None:
-        same = next((n for n, row in DATA_TYPES.items() if row.dtype.name == str(name)), "")
-        way = f"; numpy's {name} is {same}" if same else ""
+        known = name.__name__ if isinstance(name, type) else str(name).removeprefix("torch.")
+        same = next((n for n, row in DATA_TYPES.items() if row.dtype.name == known), "")
+        way = f"; numpy's {known} is {same}" if same else ""
         raise DescriptorError(
             f"data type: no such type; got {name!r}; use one of {', '.join(DATA_TYPES)}{way}"
         )

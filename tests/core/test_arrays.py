@@ -305,10 +305,18 @@ def test_exports_that_cannot_be_are_refused_with_the_remedy():
     assert plain.__dlpack__(stream=CPU.stream(), max_version=(1, 1), copy=True)
 
 
+class Negated(Exporter):
+    """As torch's views of the imaginary parts of conjugates are."""
+
+    def is_neg(self):
+        return True
+
+
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
         (np.ones(3), None),
+        (Negated(np.ones(2)), r"opposite sign; use tensor\.resolve_neg"),
         ([1, 2], "needs an object with __dlpack__"),
         (Exporter(np.ones(2, "c8")), "DLPack's code 5 with 64 bits"),
         (Exporter(np.ones(2, "u2")), "code 1 with 16 bits"),

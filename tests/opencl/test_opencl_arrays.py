@@ -134,6 +134,8 @@ def test_memories_pass_by_dlpack_within_a_context(engine):
     assert dnn.Memory.from_dlpack(memory, engine=cpu, copy=True).numpy().sum() == 12 + 4 * 7
     with pytest.raises(BufferError, match="not in host memory"):
         memory.__dlpack__(dl_device=(1, 0), copy=False)
+    with pytest.raises(BufferError, match=r"must name the device.*dl_device=\(4, "):
+        memory.__dlpack__()  # torch would free it twice
     mine = type(engine).from_native(cl.Context([engine.native.device]), engine.native.device)
     with pytest.raises(dnn.DescriptorError, match="of this engine's context"):
         dnn.Memory.from_dlpack(memory, engine=mine)
@@ -334,7 +336,7 @@ def test_the_end_of_a_process_and_forks(name):
         queue = cl.CommandQueue(engine.native.context)
         array = cla.to_device(queue, np.ones((3, 3), np.float32))
         kept = F.relu(array), dnn.Memory.wrap(array, engine=engine)
-        capsule = kept[1].__dlpack__(max_version=(1, 0))
+        capsule = kept[1].__dlpack__(max_version=(1, 0), dl_device=kept[1].__dlpack_device__())
         pid = os.fork()
         if not pid:
             try:
