@@ -331,7 +331,8 @@ def test_half_types_are_one_type_only_where_all_fit():
 
 @pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "c8", "U1", "M8[s]"])
 def test_types_that_would_lose_digits_are_refused(dtype):
-    with pytest.raises(dnn.DescriptorError, match=r"^relu: src must be of a type .*; got .* convert it to float32"):
+    message = r"^relu: src must be of a type .*; got .* convert it to float32"
+    with pytest.raises(dnn.DescriptorError, match=message):
         F.relu(np.zeros((2, 2), dtype))
 
 
