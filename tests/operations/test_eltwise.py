@@ -190,6 +190,13 @@ def test_golden_forward(algorithm, src, dst):
     assert np.allclose(got, dst, rtol=1e-7, atol=1e-8)
 
 
+def test_the_lower_tail_of_gelu_tanh_keeps_its_digits():
+    """1 + tanh(g) would cancel. The numbers are those of 60 decimal digits."""
+    op = forward(dnn.MemoryDesc((2,), "f64"), ALGORITHMS["gelu_tanh"])
+    got = reference_outputs(op, {"src": np.array([-6.0, -8.0])})["dst"]
+    assert np.allclose(got, [-8.43964670076e-11, -3.10778293750e-21], rtol=1e-9, atol=0)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "src", "diff_src"),
     [

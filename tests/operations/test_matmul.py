@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checks import Target, check, reference_outputs
+from checks import Target, check, reference_outputs, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -122,3 +122,19 @@ def test_the_transpose_of_a_product_is_the_product_of_transposes():
     inputs = {"src": b.T.copy(), "weights": a.T.copy()}
     transposed = reference_outputs(matmul((3, 7), (7, 5)), inputs)["dst"]
     assert np.array_equal(forward, transposed.T)
+
+
+def test_large_zero_points_wrap_around(target: Target):
+    """(3 + 2^31 - 1) * (5 - 2^31 + 3) is 16 more than a multiple of 2^32, and beyond 2^53."""
+    src, weights, dst = (dnn.MemoryDesc((1, 1), own) for own in ("u8", "s8", "s32"))
+    op = dnn.MatMul(src=src, weights=weights, dst=dst)
+    attr = dnn.Attributes(zero_points={"src": dnn.ZeroPoints(), "weights": dnn.ZeroPoints()})
+    inputs = {
+        "src": np.uint8([[3]]),
+        "weights": np.int8([[5]]),
+        "src_zero_points": np.int32([[1 - 2**31]]),
+        "weights_zero_points": np.int32([[2**31 - 3]]),
+    }
+    assert (3 + 2**31 - 1) * (5 - 2**31 + 3) % 2**32 == 16
+    for pd in target.primitive_descs(op, attr):
+        assert run(pd, inputs)["dst"].tolist() == [[16]], pd.impl_name

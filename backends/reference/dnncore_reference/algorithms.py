@@ -28,7 +28,7 @@ def _unit(s: Array, alpha: float, beta: float) -> Array:
 
 
 def _gate(s: Array) -> Array:
-    """The argument of tanh in gelu_tanh."""
+    """The argument g of tanh in gelu_tanh. (1 + tanh(g)) / 2 is the sigmoid of 2 g."""
     return ROOT_2_OVER_PI * (s + 0.044715 * s**3)
 
 
@@ -48,7 +48,7 @@ ELTWISE: dict[str, Callable[..., Any]] = {
     "elu": lambda s, alpha, _beta: np.where(s > 0, s, alpha * np.expm1(s)),
     "exp": lambda s, *_: np.exp(s),
     "gelu_erf": lambda s, *_: s / 2 * _erfc(-s / math.sqrt(2)),
-    "gelu_tanh": lambda s, *_: s / 2 * (1 + np.tanh(_gate(s))),
+    "gelu_tanh": lambda s, *_: s * _sigmoid(2 * _gate(s)),
     "hardsigmoid": _unit,
     "hardswish": lambda s, alpha, beta: s * _unit(s, alpha, beta),
     "linear": lambda s, alpha, beta: alpha * s + beta,
@@ -80,7 +80,7 @@ def _gelu_erf_slope(s: Array, *_: float) -> Array:
 def _gelu_tanh_slope(s: Array, *_: float) -> Array:
     # 1 - tanh(g)**2 is four times the sigmoid's slope at 2 g, which does not cancel.
     gate_slope = ROOT_2_OVER_PI * (1 + 3 * 0.044715 * s * s)
-    return (1 + np.tanh(_gate(s))) / 2 + s / 2 * 4 * _bell(2 * _gate(s)) * gate_slope
+    return _sigmoid(2 * _gate(s)) + s / 2 * 4 * _bell(2 * _gate(s)) * gate_slope
 
 
 def _hardswish_slope(s: Array, alpha: float, beta: float) -> Array:

@@ -117,16 +117,33 @@ def product(
     for part in range(ranges):
         own = {name: _range(op, name, values, part, ranges) for name, values in factors.items()}
         src, weights = (all_of[part * all_of.shape[0] // ranges] for all_of in scales.values())
-        x = x + _wrapped(formula(op, **own)["dst"]).astype(np.float32) * (src * weights)
+        x = x + _sums(op, formula, own).astype(np.float32) * (src * weights)
     if "bias" not in inputs:
         return x
     bias = inputs["bias"].astype(np.float32)
     return x + (bias if isinstance(op, MatMul) else _per_channel(bias, op.dst.ndims))
 
 
-def _wrapped(sums: Array) -> Array:
-    """Sums of integers as s32, which wraps around; float64 holds them exactly."""
-    return sums.astype(np.int64).astype(np.int32)
+def _sums(op: Any, formula: Callable[..., Any], factors: Mapping[str, Array]) -> Array:
+    """The sums of products as s32, which wraps around."""
+    total = np.zeros(op.dst.dims, np.int64)
+    for src, src_shift in _halves(factors["src"]):
+        for weights, weights_shift in _halves(factors["weights"]):
+            sums = formula(op, src=src, weights=weights)["dst"]
+            total += sums.astype(np.int64) << (src_shift + weights_shift)
+    return total.astype(np.int32)
+
+
+def _halves(values: Array) -> list[tuple[Array, int]]:
+    """Integers as parts, each with the bits by which it is shifted.
+
+    Parts have at most 16 bits, so that float64 holds sums of 2**21 products exactly.
+    """
+    if np.abs(values).max(initial=0) < 1 << 16:
+        return [(values, 0)]
+    wrapped = values.astype(np.int64).astype(np.int32)
+    low, high = wrapped & 0xFFFF, wrapped >> 16
+    return [(low.astype(np.float64), 0), (high.astype(np.float64), 16)]
 
 
 def _per_channel(values: Array, ndims: int) -> Array:
