@@ -203,7 +203,7 @@ class Attributes:
     dropout: replaces results by 0 at random, before post-ops.
     rounding: "environment" rounds the first output to nearest. "stochastic" rounds it up or down at
         random, with the probabilities that preserve the mean. Its seed is the argument
-        `rounding_seed`, one s32. The output must have a type of fewer bits than f32.
+        `rounding_seed`, one s32. The output must be of type f16, bf16, f8_e4m3 or f8_e5m2.
     """
 
     post_ops: Sequence[PostOp] = ()

@@ -24,18 +24,9 @@ __all__ = ["Dropout", "Quantization", "Scales", "ZeroPoints"]
 
 @dataclass(frozen=True)
 class Quantization:
-    """The base of `Scales` and `ZeroPoints`.
+    """The base of `Scales` and `ZeroPoints`, which describe the fields.
 
-    mask: if bit d is set, there is a value for each index of dim d, else one for the whole dim. The
-        mask 0 means one value for the tensor.
-    groups: numbers of neighbouring elements that share a value, along the last two dims. `(32, 1)`
-        means a value for 32 rows of each column. Their dims must be in the mask. () means no
-        groups.
-    data_type: the type of the values.
-
-    At execution, the values are an argument, such as `src_scales` or `weights_zero_points`. It is a
-    row-major tensor of the rank of its tensor. Its size along a dim in the mask is that of the
-    tensor, divided by the group, and 1 along other dims.
+    NAME is the attribute's name. TYPES has the possible types of the values, the default first.
     """
 
     NAME: ClassVar[str]
@@ -93,15 +84,18 @@ class Quantization:
             masks = allowed[name]
             known = f"0 to {masks[-1]}" if len(masks) > 8 else ", ".join(map(str, sorted(masks)))
             raise DescriptorError(
-                f"{what}: mask must be one of {known} for dims {tensor.dims}; got {self.mask}"
+                f"{what}: mask must be one of {known} for dims {tensor.dims}; got {self.mask};"
+                " bit d is set for one value per index of dim d"
             )
         if self.groups:
             self._check_groups(op, name, what, tensor.dims)
 
     def _check_groups(self, op: Operation, name: str, what: str, dims: tuple[int, ...]) -> None:
         if name not in op.GROUPED:
-            able = " or ".join(op.GROUPED) or "no tensor"
-            raise DescriptorError(f"{what}: {able} can have groups; got {self.groups}")
+            able = f"only {' or '.join(op.GROUPED)}" if op.GROUPED else "no tensor"
+            raise DescriptorError(
+                f"{what}: {able} can have groups; got groups {self.groups}; leave them out"
+            )
         if len(dims) < 2:
             raise DescriptorError(f"{what}: groups need two dims at least; got {dims}")
         for d, group in zip((-2, -1), self.groups, strict=True):
@@ -138,9 +132,20 @@ class Quantization:
 
 
 class Scales(Quantization):
-    """The scales of a tensor. `Quantization` describes the fields; data_type is f32, f16 or bf16.
+    """The scales of a tensor.
 
-    Scales of inputs multiply the values. Those of dst divide the results.
+    Those of inputs multiply the values. Those of dst divide the results.
+
+    mask: if bit d is set, there is a value for each index of dim d, else one for the whole dim. The
+        mask 0 means one value for the tensor.
+    groups: numbers of neighbouring elements that share a value, along the last two dims. `(32, 1)`
+        means a value for 32 rows of each column. Their dims must be in the mask. () means no
+        groups.
+    data_type: the type of the values, f32, f16 or bf16.
+
+    At execution, the values of src are the argument `src_scales`, and so on. It is a row-major
+    tensor of the rank of its tensor. Its size along a dim in the mask is that of the tensor,
+    divided by the group, and 1 along other dims.
     """
 
     NAME = "scales"
@@ -152,9 +157,20 @@ class Scales(Quantization):
 
 
 class ZeroPoints(Quantization):
-    """The zero points of a tensor of integers. `Quantization` describes the fields.
+    """The zero points of a tensor of integers.
 
-    data_type: s32, s8, u8, s4 or u4. Zero points of inputs are subtracted. Those of dst are added.
+    Those of inputs are subtracted from the values. Those of dst are added to the results.
+
+    mask: if bit d is set, there is a value for each index of dim d, else one for the whole dim. The
+        mask 0 means one value for the tensor.
+    groups: numbers of neighbouring elements that share a value, along the last two dims. `(32, 1)`
+        means a value for 32 rows of each column. Their dims must be in the mask. () means no
+        groups.
+    data_type: the type of the values, s32, s8, u8, s4 or u4.
+
+    At execution, the values of src are the argument `src_zero_points`, and so on. It is a row-major
+    tensor of the rank of its tensor. Its size along a dim in the mask is that of the tensor,
+    divided by the group, and 1 along other dims.
     """
 
     NAME = "zero_points"

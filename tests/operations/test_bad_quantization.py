@@ -40,7 +40,7 @@ ATTRIBUTES = [
     (
         matmul(),
         scaled(weights=dnn.Scales(mask=4)),
-        "mask must be one of 0, 1, 2, 3 for dims (8, 5)",
+        "one of 0, 1, 2, 3 for dims (8, 5); got 4; bit d is set for one value per index of dim d",
     ),
     (matmul(), scaled(bias=dnn.Scales()), "scales of bias: only src, weights, dst can have them"),
     (matmul(), scaled(source=dnn.Scales()), "scales of source: only src, weights, dst can have"),
@@ -54,7 +54,11 @@ ATTRIBUTES = [
         scaled(weights=dnn.Scales(2, (4, 1))),
         "the mask must contain the dims that are divided in groups; got mask 2 and groups (4, 1)",
     ),
-    (matmul(), scaled(dst=dnn.Scales(3, (1, 5))), "src or weights can have groups; got (1, 5)"),
+    (
+        matmul(),
+        scaled(dst=dnn.Scales(3, (1, 5))),
+        "scales of dst: only src or weights can have groups; got groups (1, 5); leave them out",
+    ),
     (
         matmul("f32", "f32", "f32"),
         shifted(src=dnn.ZeroPoints()),
