@@ -23,14 +23,15 @@ from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import Attributes
 from dnncore.backend import Engine
 from dnncore.comparison.fills import reads
-from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
+from dnncore.ops.types import Row
 from dnncore.problem import DRIVERS, Problem, driver_of, read
 from dnncore.selection.plugins import registry
 from dnncore.selection.primitive_desc import primitive_descs
 from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.checks.attributes import probes
 from dnncore.testing.problems.cases import cases
+from dnncore.testing.problems.types_and_attributes import types_of, with_types
 
 __all__ = ["Gap", "gaps", "subjects"]
 
@@ -172,10 +173,11 @@ def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
     for name in DATA_TYPES:
         allowed, forbidden = [], []
         for problem in _each_operation():
-            try:
-                allowed.append(replace(problem, op=_retyped(problem.op, name)))
-            except DescriptorError:
+            op = _retyped(problem.op, name)
+            if op is None:
                 forbidden.append(type(problem.op).__name__)
+            else:
+                allowed.append(replace(problem, op=op))
         subject = f"data type {name}"
         if forbidden:
             yield Gap(subject, "dnncore/ops", f"not a type of {', '.join(forbidden)}")
@@ -184,9 +186,17 @@ def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
         yield from _refused(subject, allowed, engines)
 
 
-def _retyped(op: Operation, name: str) -> Any:
-    """The operation with all tensors of one type. Raises `DescriptorError` if that is invalid."""
-    return replace(op.with_each(lambda desc: desc.with_data_type(name)))
+def _retyped(op: Operation, name: str) -> Operation | None:
+    """The operation with as many tensors of a type as a row of its table permits; None without."""
+    tensors = types_of(op)
+
+    def own(row: Row) -> list[str]:
+        return [tensor for tensor in tensors if name in row.get(tensor, ())]
+
+    row = max(op.type_rows, key=lambda row: len(own(row)))
+    if not own(row):
+        return None
+    return with_types(op, {t: name if t in own(row) else row[t][0] for t in tensors if t in row})
 
 
 def _refused(subject: str, problems: Sequence[Problem], engines: Sequence[Engine]) -> Iterator[Gap]:

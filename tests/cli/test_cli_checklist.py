@@ -49,6 +49,31 @@ def test_types_are_listed_by_rule_and_by_backend(found):
     assert not any(gap.place == "cpu_numba on cpu" for gap in of("data type f64", found))
 
 
+@pytest.mark.parametrize("name", ["s4", "f8_e4m3", "s32"])
+def test_types_of_single_tensors_are_types_of_the_operation(name, found):
+    """Weights of 4 and 8 bits beside a src of f32; results of s32 beside integers of 8 bits."""
+    (rule,) = of(f"data type {name}", found)
+    forbidden = rule.reason.removeprefix("not a type of ").split(", ")
+    assert rule.place == "dnncore/ops"
+    assert not {"MatMul", "InnerProductForward", "Reorder"} & {*forbidden}
+    assert ("ConvolutionForward" in forbidden) == (name != "s32")
+
+
+def test_a_type_of_weights_that_a_backend_lacks_is_listed(monkeypatch):
+    accepts = checklist._is_accepted
+
+    def refuses_s4(problem, backend, engine):
+        lacks = getattr(problem.op, "weights", problem.op.result).data_type == "s4"
+        return not (lacks and backend == "cpu_numba") and accepts(problem, backend, engine)
+
+    monkeypatch.setattr(checklist, "_is_accepted", refuses_s4)
+    monkeypatch.setattr(checklist, "DATA_TYPES", ["s4"])
+    refused = Gap(
+        "data type s4", "cpu_numba on cpu", "refuses InnerProductForward, MatMul, Reorder"
+    )
+    assert refused in list(checklist._data_types([CPU]))
+
+
 def test_a_missing_driver_is_listed(monkeypatch):
     without = {name: d for name, d in drivers.DRIVERS.items() if name != "pool"}
     monkeypatch.setattr(checklist, "DRIVERS", without)
