@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from itertools import groupby
 
 from dnncore import ops
-from dnncore.attributes import PostOp
+from dnncore.attributes import ROUNDED, PostOp
 from dnncore.documents.docstrings import markdown
 from dnncore.ops import Operation
 
@@ -23,9 +24,17 @@ binary and reduction, and [types.md](types.md) the data types.
 Implementations get the tensors in the order in which "Arguments" lists them, without those that are
 absent, and then the operands of post-ops.
 
+"Masks of scales" and "Masks of zero points" list the tensors that may have them, and the possible
+masks. If bit d of a mask is set, there is a value for each index of dim d. The mask 0 means one
+value for the tensor. Only tensors of integers may have zero points. "Groups" lists the tensors in
+which neighbouring elements along the last two dims may share a value; their dims must be in the
+mask. An operation without one of these lines has no such attribute, and one without "Dropout" has
+no dropout. "Stochastic rounding" lists the types of the first output to which it may round.
+
 ## Post-ops
 """
 
+TENSORS = re.compile(r"\b(?:src\d?|weights|dst)\b")
 OPERATIONS: list[type[Operation]] = [
     value
     for name in ops.__all__
@@ -46,6 +55,8 @@ def page() -> Iterator[str]:
             yield from markdown(operation.__doc__)
             yield ""
             yield from markdown(_arguments(operation))
+            yield ""
+            yield from markdown("\n".join(f"- {line}" for line in _attributes(operation)))
 
 
 def _arguments(operation: type[Operation]) -> str:
@@ -55,6 +66,30 @@ def _arguments(operation: type[Operation]) -> str:
     listed = ", ".join(f"`{row.name}` {row.direction}" for row in rows)
     pairs = ", ".join(f"`{output}` on `{source}`" for source, output in operation.IN_PLACE)
     return f"Arguments: {listed}." + (f" In place: {pairs}." if pairs else "")
+
+
+def _attributes(operation: type[Operation]) -> Iterator[str]:
+    """The attributes that the tables of a class permit, with the docstrings of its masks."""
+    for name, masks in (("scales", "scale_masks"), ("zero points", "zero_point_masks")):
+        if masks in vars(operation):
+            text = " ".join(str(getattr(operation, masks).__doc__).split())
+            named = TENSORS.sub(r"`\g<0>`", text)
+            yield f"Masks of {name}: {named}"
+    if operation.GROUPED:
+        yield f"Groups: {', '.join(f'`{tensor}`' for tensor in operation.GROUPED)}."
+    if operation.HAS_DROPOUT:
+        yield "Dropout: yes."
+    output = _result(operation)
+    types = {own for row in operation.TYPES for own in row.get(output, ())}
+    yield f"Stochastic rounding: {', '.join(own for own in ROUNDED if own in types)}."
+
+
+def _result(operation: type[Operation]) -> str:
+    """The name of the first output."""
+    rows = operation.ARGUMENTS
+    if isinstance(rows, property):  # of sum
+        return "dst"
+    return next(row.name for row in rows if row.direction == "out")
 
 
 if __name__ == "__main__":

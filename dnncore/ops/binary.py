@@ -65,5 +65,5 @@ class Binary(Operation):
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:
-        """One for each of src0 and src1."""
+        """src0 and src1: 0."""
         return {"src0": (0,), "src1": (0,)}

@@ -170,13 +170,15 @@ class ConvolutionForward(_Convolution):
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:
-        """One for src; one for weights, or one per output channel; the same for dst."""
+        """src: 0; weights: 0 or the bits of all dims of output channels, which is 1, or 3 if they
+        have a dim G; dst: 0 or 2.
+        """
         per_channel = 3 if self.weights.ndims > self.src.ndims else 1
         return {"src": (0,), "weights": (0, per_channel), "dst": (0, 2)}
 
     @property
     def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
-        """One for each tensor, or one per channel of src or dst."""
+        """src and dst: 0 or 2; weights: 0."""
         return {"src": (0, 2), "weights": (0,), "dst": (0, 2)}
 
 

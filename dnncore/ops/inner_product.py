@@ -114,12 +114,12 @@ class InnerProductForward(_InnerProduct):
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:
-        """One for each tensor; also one per output channel of weights, or with their groups."""
+        """src and dst: 0; weights: 0, 1 or 3, which is for groups."""
         return {"src": (0,), "weights": (0, 1, 3), "dst": (0,)}
 
     @property
     def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
-        """Those of scales."""
+        """src and dst: 0; weights: 0, 1 or 3, which is for groups."""
         return self.scale_masks
 
 

@@ -74,7 +74,9 @@ class MatMul(Operation):
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:
-        """src: along M, K or both, or all dims; weights: any; dst: along M, N or both, or all."""
+        """src: 0, the bits of M, K or both, or all bits; weights: any; dst: 0, the bits of M, N or
+        both, or all bits.
+        """
         last = 1 << (self.src.ndims - 1)
         row, every = last >> 1, 2 * last - 1
         ends = (0, last, row, row | last, every)
@@ -82,7 +84,9 @@ class MatMul(Operation):
 
     @property
     def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
-        """src: along K, M and K, or all dims; weights: any; dst: one, or along N."""
+        """src: 0, the bit of K, the bits of M and K, or all bits; weights: any; dst: 0 or the bit
+        of N.
+        """
         last = 1 << (self.src.ndims - 1)
         every = 2 * last - 1
         src = (0, last, last | last >> 1, every)

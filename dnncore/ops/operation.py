@@ -151,12 +151,17 @@ class Operation:
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:
-        """The tensors that may have scales, and the possible masks of each."""
+        """The tensors that may have scales, and the possible masks of each.
+
+        The docstring of an operation's own property is a line of docs/operations.md.
+        """
         return {}
 
     @property
     def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
-        """The tensors that may have zero points, and the possible masks of each."""
+        """The tensors that may have zero points, and the possible masks of each; documented as
+        `scale_masks`.
+        """
         return {}
 
     @property

@@ -51,11 +51,11 @@ class Reorder(Operation):
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:
-        """Any."""
+        """src and dst: any."""
         masks = range(1 << self.src.ndims)
         return {"src": masks, "dst": masks}
 
     @property
     def zero_point_masks(self) -> Mapping[str, Sequence[int]]:
-        """Any."""
+        """src and dst: any."""
         return self.scale_masks

@@ -62,7 +62,7 @@ class SoftmaxForward(Operation):
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:
-        """One for each tensor."""
+        """src and dst: 0."""
         return {"src": (0,), "dst": (0,)}
 
 
