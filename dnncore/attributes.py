@@ -200,7 +200,8 @@ class Attributes:
     accumulation: the type in which an implementation may add up products. "strict" is f32, or s32
         for integers; "f16" permits f16, too; "relaxed" and "any" permit any type. An implementation
         may always use a more exact type.
-    dropout: replaces results by 0 at random, before post-ops.
+    dropout: replaces results by 0 at random, before post-ops. Eltwise forward, softmax forward and
+        matmul have it.
     rounding: "environment" rounds the first output to nearest. "stochastic" rounds it up or down at
         random, with the probabilities that preserve the mean. Its seed is the argument
         `rounding_seed`, one s32. The output must be of type f16, bf16, f8_e4m3 or f8_e5m2.

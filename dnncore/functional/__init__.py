@@ -9,7 +9,7 @@ Inputs may be:
 - arrays of types whose values float32 represents exactly: float16, bfloat16, booleans and integers
   of 8 and 16 bits;
 - float64 arrays, in the functions whose operation takes f64: convolution, linear, matmul, pooling,
-  softmax and the functions of one array. They are computed in float64;
+  softmax and the functions of eltwise. They are computed in float64;
 - Python's numbers and nested lists, which are rounded to the type of the computation;
 - tensors of torch in host memory, without gradients. The result is a tensor;
 - arrays of pyopencl. The result is one on the same queue, and nothing is copied to the host;
@@ -20,10 +20,11 @@ The arrays of one call must be of one kind. Numbers and lists suit any kind.
 Other types, such as int32 without float64, would lose digits and raise `DescriptorError`. Shapes
 that do not fit also raise it.
 
-The result is a new array. It has the type float64 if one of the inputs has it. It has the type
-float16 or bfloat16 if one of the inputs has this type and the values of the other inputs fit into
-it; the result is then rounded once from float32. Otherwise it has the type float32. The type of a
-half bias has no influence.
+The result is a new array. The types of the arrays alone decide its type, not their values, and not
+Python's numbers. It has the type float64 if one of the inputs has it. It has the type float16 or
+bfloat16 if one of the inputs has this type and it holds all values of the types of the others; the
+result is then rounded once from float32. Otherwise it has the type float32. The type of a half bias
+has no influence.
 
 `engine` is an engine or its name, by default `dnncore.engine()`, and for arrays of a device the
 engine of this device. The first call for shapes, types and options selects and compiles an
