@@ -19,6 +19,7 @@ from dnncore.engines.array_kinds import ArrayKind, DeviceArrays
 from dnncore.engines.engine import Engine
 from dnncore.engines.threads import get_num_threads
 from dnncore.environment import values as values_of
+from dnncore.errors import DataTypeError
 from dnncore.functional.compiled import CompiledCall, Plan, first_of_device
 from dnncore.functional.kinds import NEUTRAL, common_kind, host_array, is_untyped
 from dnncore.functional.operands import Values, typed
@@ -139,7 +140,12 @@ def _compiled(
     types = dict(zip(names, signature[1::2], strict=True))
 
     def make() -> CompiledCall:
-        plan = planner(function, typed(function, shapes, types), *options)
+        try:
+            plan = planner(function, typed(function, shapes, types), *options)
+        except DataTypeError as error:
+            raise DataTypeError(
+                f"{function}: {error}; convert arrays of float64 to float32"
+            ) from error
         return CompiledCall(opened, plan, names)
 
     return make() if exact is None else calls.get(key, make)

@@ -90,11 +90,16 @@ def _check_type(function: str, name: str, kind: Any, wide: np.dtype[Any]) -> Non
             raise DescriptorError(
                 f"{function}: {name} must be booleans or real numbers; got {kind}"
             )
-    elif kind is not None and not np.can_cast(kind, wide, "safe"):
+    elif kind is not None and not _holds(wide, kind):
         raise DescriptorError(
             f"{function}: {name} must be of a type whose values {wide} holds exactly, since"
             f" the computation uses {wide}; got {kind}; convert it to {wide}"
         )
+
+
+def _holds(wide: np.dtype[Any], kind: np.dtype[Any]) -> bool:
+    """Whether a type holds all values of another; numpy casts 64-bit integers "safely", rounded."""
+    return np.can_cast(kind, wide, "safe") and not (kind.kind in "iu" and kind.itemsize == 8)
 
 
 def _common_type(dtypes: Sequence[Any], wide: np.dtype[Any]) -> Any:

@@ -435,6 +435,8 @@ def test_float64_is_computed_in_float64():
 
 
 def test_functions_without_float64_refuse_it():
+    with pytest.raises(dnn.DescriptorError, match=r"values float64 holds exactly.*got int64"):
+        F.matmul(np.ones((2, 2)), np.ones((2, 2), np.int64))
     with pytest.raises(dnn.DescriptorError, match="src0 must be of type f32"):
         F.add(np.ones(3), 1)
     with pytest.raises(dnn.DescriptorError, match="slopes are float32; got float64"):
