@@ -92,6 +92,10 @@ PROBLEMS = {
         "--ip --dir=FWD_D --dt=f16:u4:f16 --stag=ab --wtag=ab --attr-scales=wei:3:f32:1x4"
         " --attr-zero-points=wei:3:u4:1x2 mb3ic8oc140"
     ),
+    "weights decoded where the pixels of K count slowest": (
+        "--ip --dir=FWD_D --dt=f32:u4:f32 --stag=axb --wtag=bac --attr-scales=wei:3"
+        " --attr-zero-points=wei:3:s4 mb5_ic33_iw3_oc9"
+    ),
     "f64 with scales along K and post-ops": (
         "--matmul --dt=f64 --bia-dt=f64 --bia_mask=2 --attr-scales=src:3:bf16:2x4+wei:3:f32:8x3"
         " --attr-post-ops=sum:0.3+gelu_erf+add:bf16:2 --attr-dropout=0.4:12345 6x16:16x9"

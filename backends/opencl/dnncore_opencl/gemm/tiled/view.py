@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dnncore.backend import PostOp
@@ -160,7 +160,7 @@ class TiledProduct:
             is_integer=gemm.is_integer,
             sum_value=sum_value(gemm),
             real=TYPES[gemm.sum_type],
-            decoding=gemm.decoding,
+            decoding=_ordered(gemm.decoding, k),
             sum_bytes=gemm.sum_bytes,
         )
 
@@ -187,6 +187,20 @@ class TiledProduct:
     def depth(self) -> int:
         """Values of k."""
         return math.prod(self.k.sizes)
+
+
+def _ordered(decoding: Decoding | None, k: Axis) -> Decoding | None:
+    """The scales and zero points of elements, with the digits of k in the order of an axis."""
+
+    def own(matrix: Matrix | None) -> Matrix | None:
+        if matrix is None:
+            return None
+        strides = replace(matrix.strides, k=k.order(matrix.strides.k))
+        return replace(
+            matrix, strides=strides, shares=replace(matrix.shares, k=k.order(matrix.shares.k))
+        )
+
+    return decoding and Decoding(own(decoding.scales), own(decoding.zero_points))
 
 
 def _turned(values: Sequence[int]) -> tuple[int, ...]:
