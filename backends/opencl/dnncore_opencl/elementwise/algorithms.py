@@ -260,7 +260,8 @@ def _post_op(post_op: PostOp, operands: Sequence[str], old: str, parameters: Par
             return eltwise(post_op.algorithm, post_op.alpha, post_op.beta, parameters)
         case "sum":
             zero_point = f" - {number(float(post_op.zero_point))}" if post_op.zero_point else ""
-            return Step(f"x = x + {number(post_op.scale)} * ({old}{zero_point});")
+            step = f"x = x + {number(post_op.scale)} * ({old}{zero_point});"
+            return Step(step, keeps_zero=not zero_point)
         case "binary":
             return binary(post_op.algorithm, operands)
         case "prelu":

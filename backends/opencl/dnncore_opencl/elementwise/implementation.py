@@ -189,7 +189,8 @@ class Pass:
         self.then(*chain(attr.post_ops, operands, self.old, self.parameters))
         scale, zero_point = (self.quantity(self._result_name, kind) for kind in QUANTIZED)
         if scale:
-            self.then(Step(f"x = x * {reciprocal(scale, is_wide=self.parameters.is_wide)};"))
+            factor = reciprocal(scale, is_wide=self.parameters.is_wide)
+            self.then(Step(f"x = x * {factor};", keeps_zero=False))  # -0 for a negative scale
         if zero_point:
             self.then(Step(f"x = x + {zero_point};", keeps_zero=False))
         if attr.rounding == "stochastic":
