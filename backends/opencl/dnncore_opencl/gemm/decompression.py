@@ -45,13 +45,14 @@ class Decompression:
 
     steps: for each scale of a factor, by the place of its memory: its values along K, their stride.
     decoded: the memories of the scales and the zero points of weights that are decoded, by place;
-    None if they are not.
+    None if they are not. has_terms: whether there are scales for terms that exist.
     """
 
     conversions: Mapping[str, Conversion]
     ranges: int
     steps: Mapping[int, tuple[int, int]]
     decoded: Collection[int] | None = None
+    has_terms: bool = True
 
     @classmethod
     def of(cls, op: Operation, attr: Attributes, *, decodes: bool = False) -> Decompression:
@@ -74,7 +75,10 @@ class Decompression:
             along, _ = factor_dims(op, name)
             steps[place] = (scales.dims[along], scales.strides[along])
         ranges = math.lcm(*(max(1, count) for count, _ in steps.values()))  # K may be 0
-        return cls(found, ranges, steps, decoded)
+        scales = (
+            placed[name][1] for name in (f"{own}_scales" for own in FACTORS) if name in placed
+        )
+        return cls(found, ranges, steps, decoded, has_terms=all(own.nelems for own in values))
 
     @property
     def refusal(self) -> Refused | None:
@@ -122,7 +126,7 @@ class Decompression:
 
         start: the bytes at the beginning of the scratchpad that are taken.
         """
-        if any(count == 0 for count, _ in self.steps.values()):  # no terms, and no scales of them
+        if not self.has_terms:
             gemm = _unscaled(gemm)
         if self.ranges == 1:
             return family.plan(gemm, start)
