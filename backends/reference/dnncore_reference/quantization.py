@@ -131,7 +131,12 @@ def _sums(op: Any, formula: Callable[..., Any], factors: Mapping[str, Array]) ->
         for weights, weights_shift in _halves(factors["weights"]):
             sums = formula(op, src=src, weights=weights)["dst"]
             total += sums.astype(np.int64) << (src_shift + weights_shift)
-    return total.astype(np.int32)
+    return _wrapped(total)
+
+
+def _wrapped(sums: Array) -> Array:
+    """Sums of integers as s32."""
+    return sums.astype(np.int32)
 
 
 def _halves(values: Array) -> list[tuple[Array, int]]:

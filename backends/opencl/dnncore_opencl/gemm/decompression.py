@@ -75,10 +75,8 @@ class Decompression:
             along, _ = factor_dims(op, name)
             steps[place] = (scales.dims[along], scales.strides[along])
         ranges = math.lcm(*(max(1, count) for count, _ in steps.values()))  # K may be 0
-        scales = (
-            placed[name][1] for name in (f"{own}_scales" for own in FACTORS) if name in placed
-        )
-        return cls(found, ranges, steps, decoded, has_terms=all(own.nelems for own in values))
+        terms = (placed[name][1] for name in (f"{own}_scales" for own in FACTORS) if name in placed)
+        return cls(found, ranges, steps, decoded, has_terms=all(own.nelems for own in terms))
 
     @property
     def refusal(self) -> Refused | None:
