@@ -20,7 +20,7 @@ SIZES = {
     "convolution.winograd.cpu:CHUNK_BYTES": 1 << 14,
     "copies.transpose:CPU_TILE": 8,
     "gemm.cpu:MAX_ROWS": 16,
-    "gemm.cpu:PANEL_DEPTH": 16,
+    "gemm.cpu:PANEL_DEPTH": 64,  # with less, compilers of CPUs make wrong code or crash
     "gemm.strided:TASKS_PER_CORE": 0.25,
     "reduction.implementations:BOX": 64,
     "sum:MOST_SRCS": 3,
