@@ -110,6 +110,7 @@ PROBLEMS = {
     ),
     "slopes of f64": "--eltwise --dir=BWD_D --dt=f64 --alg=gelu_erf 3x5x7",
     "rows of f64": "--softmax --sdt=f64 --ddt=f64 --axis=1 --attr-scales=src:0:bf16+dst:0 3x65x2",
+    "scaled rows": "--softmax --sdt=bf16 --ddt=f32 --axis=1 --attr-scales=src:0 8x130",
     "gradients of windows of f64": "--pool --dir=BWD_D --dt=f64 mb2ic3ih7oh4kh3sh2ph1",
     "zero points of channels beside padding": (
         "--conv --dt=s8:s8:s32 --attr-zero-points=src:per_dim_1+wei:common:3"

@@ -223,7 +223,10 @@ class Softmax(Implementation[core.Softmax]):
         )
         options = quick_options(engine, tensors.named.values(), attr)
         work = op.result.nelems * self.element_work
-        launch = grid.launch(kernel, parameters, defines, snippets, options, work)
+        # A contracted step could make a scaled x larger than the largest one, and exp infinite.
+        launch = grid.launch(
+            kernel, parameters, defines, snippets, options, work, is_exact=bool(attr.scales)
+        )
         return LaunchProgram(engine, [launch])
 
 

@@ -35,6 +35,7 @@
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #endif
 
+#pragma OPENCL FP_CONTRACT OFF // else a scaled x minus the largest one could be above 0
 __kernel GROUP_SIZE void softmax_forward($parameters)
 {
     OVER_ITEMS {
