@@ -306,7 +306,7 @@ def test_exports_that_cannot_be_are_refused_with_the_remedy():
 
 
 class Negated(Exporter):
-    """As torch's views of the imaginary parts of conjugates are."""
+    """Stored with the opposite sign, as some views of torch are."""
 
     def is_neg(self):
         return True

@@ -427,11 +427,11 @@ def _reciprocal(builder: Builder, scale: Value) -> Sequence[Value]:
 
 
 _FACTORS: dict[str, Callable[..., Sequence[Value]]] = {"scale": _product, "descale": _reciprocal}
-"""What an algorithm multiplies with, of its operands."""
+"""Algorithm -> the factors that it makes of its operands."""
 
 
 def _prepared(builder: Builder, algorithm: str) -> Callable[..., Sequence[Value]]:
-    """What an algorithm computes of its operands alone."""
+    """The function from the operands of an algorithm to its factors, or to the same operands."""
     if algorithm in _FACTORS:
         return functools.partial(_FACTORS[algorithm], builder)
     return lambda *values: values

@@ -137,7 +137,7 @@ class Gemm:
 
     @property
     def sum_bytes(self) -> int:
-        """The bytes of such a sum."""
+        """The bytes of one sum of products."""
         return 8 if self.is_wide else 4
 
     @property
