@@ -38,10 +38,21 @@ def stream(x, y, length):
         _stream_line(x + i, y + i)
 
 
+@exact
+def before_lines(y, size, length):
+    """The number of elements of `size` bytes at y before the first whole cache line.
+
+    It is all of them if y is not a multiple of `size`: then no element begins with a line.
+    """
+    if y % size != 0:
+        return length
+    return min(length, -y % LINE // size)
+
+
 @device
 def stream_row(x, y, length):
     """Copy any number of float32; the lines that lie in it whole are streamed."""
-    head = min(length, -(y // 4) % (LINE // 4))
+    head = before_lines(y, 4, length)
     body = (length - head) & -(LINE // 4)
     for i in range(head):
         store_f32(y, i, load_f32(x, i))
@@ -59,7 +70,7 @@ def scaled(x, shift, factor, rest):
 @device
 def stream_scaled(x, shift, factor, rest, y, length):
     """Store `scaled` of any number of float32; whole lines of y bypass the caches."""
-    head = min(length, -(y // 4) % (LINE // 4))
+    head = before_lines(y, 4, length)
     body = (length - head) & -(LINE // 4)
     for i in range(head):
         store_f32(y, i, scaled(load_f32(x, i), shift, factor, rest))

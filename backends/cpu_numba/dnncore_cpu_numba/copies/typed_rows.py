@@ -6,7 +6,7 @@ address of 0 stands for f32, which needs none.
 
 from __future__ import annotations
 
-from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.nontemporal import LINE, before_lines
 from dnncore_cpu_numba.codegen.task import device
 from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, ROWS, CopyKernel
 
@@ -43,7 +43,7 @@ def convert_rows(
 @device
 def stream_row_as(kernel, streamed, x, y, size, count):
     """Copy a row of f32 to elements of `size` bytes; whole lines of y bypass the caches."""
-    head = min(count, -y % LINE // size)
+    head = before_lines(y, size, count)
     body = (count - head) & -(LINE // size)
     if body == 0:
         head = 0
