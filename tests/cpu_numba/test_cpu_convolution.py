@@ -218,3 +218,21 @@ def test_what_is_fetched_ahead_changes_nothing(monkeypatch, direction, kernel):
     monkeypatch.setattr(problem, "LARGE_C", 0)
     shapes = (1, 40, 7, 9), (35, 40, kernel, kernel), (7, 9)
     check(ALL, convolution(direction, *shapes, "nchw", padding_l=(kernel // 2,) * 2))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_weights"])
+@pytest.mark.parametrize("data_type", ["f64", "bf16"])
+def test_pixels_that_no_tap_reads_end_within_a_block(direction, data_type):
+    """Of two pixels in a block, the stride leaves out the second one."""
+    src = dnn.MemoryDesc((3, 5, 4, 2), data_type, "abCD4c2d")
+    weights = dnn.MemoryDesc((6, 5, 1, 1), data_type, "any")
+    dst = dnn.MemoryDesc((3, 6, 4, 1), data_type, "nchw")
+    if direction == "forward":
+        op = dnn.ConvolutionForward(
+            "forward_training", src=src, weights=weights, dst=dst, strides=(1, 2)
+        )
+    else:
+        op = dnn.ConvolutionBackwardWeights(
+            src=src, diff_weights=weights, diff_dst=dst, strides=(1, 2)
+        )
+    check(ALL, op)

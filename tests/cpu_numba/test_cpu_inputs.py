@@ -20,6 +20,8 @@ from dnncore.testing.problems.cases import cases
 
 pytest.importorskip("numba")
 
+from dnncore_cpu_numba.softmax import implementations
+
 CPU = dnn.engine("cpu")
 OWN = "cpu_numba:*"
 DRIVERS = sorted({str(p).split()[0] for p in cases("smoke", more=False)})
@@ -61,6 +63,17 @@ def test_views_of_a_users_array_are_shared_where_they_lie(shift):
     op = dnn.EltwiseForward("forward_inference", "square", src=src.desc, dst=src.desc)
     dnn.PrimitiveDesc(op, CPU, impl=OWN).primitive().execute(CPU.stream(), src=src, dst=src)
     np.testing.assert_array_equal(raw[shift:].view(np.float32), np.arange(1000.0) ** 2)
+
+
+@pytest.mark.parametrize("types", ["", "--sdt=bf16 --ddt=bf16", "--ddt=f16"])
+@pytest.mark.parametrize("direction", ["FWD_D --alg=log", "FWD_D", "BWD_D"])
+def test_rows_past_the_caches_begin_at_any_byte(monkeypatch, direction, types):
+    """A store past the caches needs a whole line, which no f32 at an odd address begins with."""
+    monkeypatch.setattr(implementations, "STREAM_BYTES", 0)
+    [given] = problem.read(f"--softmax --dir={direction} {types} --axis=1 7x1187")
+    result = run_case(given, CPU, impl=OWN, checks=["shifted"])
+    assert result.impl_names
+    assert not result.failures
 
 
 # -- far apart -------------------------------------------------------------------------------------

@@ -30,7 +30,10 @@ TENSORS = Record("tensors of a copy", ("dst src", "address"))
 
 
 def copy_steps(dst: Tensor, src: Tensor, *, flipped: bool = False) -> list[Step]:
-    """The steps of dst = src. They leave dst's padding undefined. flipped: as in `CopyKernel`."""
+    """The steps of dst = src. They leave dst's padding undefined. flipped: as in `CopyKernel`.
+
+    src may have larger dims: what lies beyond those of dst is not copied.
+    """
     steps = []
     for nest in nests(dst.desc.dims, (dst.desc, src.desc)):
         tiles = _tiled(nest.ordered())

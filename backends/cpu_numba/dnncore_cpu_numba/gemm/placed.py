@@ -27,11 +27,7 @@ def placed_steps(
     if 0 in common:
         return [fill_step(target, byte)]
     part = target.seen_as(target.desc.submemory(common, starts))
-    copies = copy_steps(
-        part,
-        source.seen_as(source.desc.submemory(common, [0] * len(common))),
-        flipped=flipped,
-    )
+    copies = copy_steps(part, source, flipped=flipped)
     if isinstance(target.address, Scratch):
         return [fill_step(target, byte), *copies]
     return [*copies, *zero_padding(target)]

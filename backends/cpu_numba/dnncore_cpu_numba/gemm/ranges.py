@@ -64,8 +64,8 @@ def append_ranges(
         dataclasses.replace(product, terms=terms).append_to(plan)
         return
     room = plan.scratch(MemoryDesc(dims))
-    for part in range(ranges):
-        last = part == ranges - 1
+
+    def append(plan: ProgramPlan, part: int, *, last: bool = False) -> None:
         terms = product.terms if last else Terms()
         own_scales = [
             _part(own, dim, part * own.desc.dims[dim] // ranges, own.desc.dims[dim])
@@ -76,6 +76,12 @@ def append_ranges(
             c=product.c if last else room,
             terms=terms.following(own_scales, room if part else start),
         ).append_to(plan)  # fmt: skip
+
+    append(plan, 0)
+    between = [(part, 1) for part in range(1, ranges - 1)]
+    if between:
+        plan.repeat(between, lambda plan, part, _count: append(plan, part))
+    append(plan, ranges - 1, last=True)
 
 
 def _part(tensor: Tensor, dim: int, part: int, parts: int) -> Tensor:
