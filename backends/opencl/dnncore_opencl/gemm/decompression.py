@@ -11,7 +11,6 @@ own. The scaled sums are added in order.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +24,6 @@ from dnncore_opencl.elementwise.epilogue import Scaling
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Decoding, Gemm, Matrix, factor_dims
 from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
-from dnncore_opencl.runtime.launch import Launch
 
 FORWARD = (core.MatMul, core.ConvolutionForward, core.InnerProductForward)
 FACTORS = ("src", "weights")
@@ -131,22 +129,16 @@ class Decompression:
         if self.ranges == 1:
             return family.plan(gemm, start)
         first, nbytes = start // FLOAT, part_size(gemm) * FLOAT
-        parts = self._parts(gemm, first)
-        plan = family.plan(next(parts), start + nbytes)
-
-        def others() -> list[Launch]:
-            after = replace(
-                _unscaled(gemm),
-                a=replace(gemm.a, data_type="f32"),
-                b=replace(gemm.b, data_type="f32"),
-                rounds_each=True,
-            )
-            plans = (family.plan(part, start + nbytes) for part in self._parts(gemm, first))
-            launches = [launch for plan in itertools.islice(plans, 1, None)
-                        for launch in plan.launches]  # fmt: skip
-            return [*launches, reduction(after, 1, first, 0)]
-
-        return Plan(plan.launches, nbytes + plan.scratchpad, others)
+        plans = [family.plan(part, start + nbytes) for part in self._parts(gemm, first)]
+        rest = replace(
+            _unscaled(gemm),
+            a=replace(gemm.a, data_type="f32"),
+            b=replace(gemm.b, data_type="f32"),
+            rounds_each=True,
+        )
+        launches = [launch for plan in plans for launch in plan.launches]
+        launches.append(reduction(rest, 1, first, 0))
+        return Plan(tuple(launches), nbytes + max(plan.scratchpad for plan in plans))
 
     def _parts(self, gemm: Gemm, first: int) -> Iterator[Gemm]:
         """The products of the ranges, each of which is added to a sum in the scratchpad."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
@@ -22,14 +22,10 @@ DECOMPRESSION = (*QUANTIZATION, "groups", *RANDOM)
 
 @dataclass(frozen=True)
 class Plan:
-    """The launches of a product and the bytes of scratchpad that they share.
-
-    rest: makes the launches that follow, when the program is built.
-    """
+    """The launches of a product and the bytes of scratchpad that they share."""
 
     launches: tuple[Launch, ...]
     scratchpad: int = 0
-    rest: Callable[[], Sequence[Launch]] = tuple
 
 
 class Family(Protocol):

@@ -123,7 +123,7 @@ def accepted(
     needs = [plan.scratchpad for plan in plans] + [sums.scratchpad_bytes if sums else 0]
 
     def build() -> core.Executable:
-        launches = [launch for plan in plans for launch in (*plan.launches, *plan.rest())]
+        launches = [launch for plan in plans for launch in plan.launches]
         return staging.program(engine, [*launches, *(sums.launches() if sums else ())])
 
     return Accepted(
