@@ -91,6 +91,16 @@ def test_groups_write_no_image_beyond_the_last(target, direction):
     assert not result.failures
 
 
+@pytest.mark.parametrize("stag", ["abx", "acdb"])
+def test_sums_of_groups_leave_out_pixels_beyond_the_result(target, stag):
+    """Their diff_dst counts as 0, which times an infinite src would be NaN."""
+    shape = "g16mb2_ic16oc16_ih7oh7kh3dh1ph2_iw7ow7kw3dw1pw2"
+    ((problem,)) = read(f"--conv --dir=BWD_WB --stag={stag} --dtag={stag} {shape}")
+    result = run_case(problem, target.engine, impl="opencl:direct:groups", checks=("special",))
+    assert result.executed
+    assert not result.failures
+
+
 def test_kernels_for_cpus_do_not_return_before_barriers():
     for_gpus = {"groups_mma", "mma", "mma_plain", "mma_wide_plain"}  # and where all items return
     alike = {"pooling_planes", "transpose_tiled"}

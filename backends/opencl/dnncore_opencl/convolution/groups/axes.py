@@ -70,6 +70,11 @@ class Axis:
         waste = self.ratio - 1 if self.is_backward else 0
         return self.out_step * math.ceil((along + waste) / self.tile)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all pixels of forward tiles are in the result."""
+        return self.result % (self.out_step * self.tile) == 0
+
     @cached_property
     def least_tile(self) -> int:
         """Tiles are multiples of this."""

@@ -8,6 +8,8 @@
 
 #define OTHERS (GROUP / SLOTS)
 #define IN_ROUND (ROUND * RESULTS * SLOTS)  // sums that are added at once
+// Whether a pixel of a tile is in the result. Others have no products: 0 times infinity is NaN.
+#define IS_PIXEL(LETTER, place) (IS_WHOLE_##LETTER || INSIDE(place, RESULT_##LETTER))
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void groups_weights($parameters)
@@ -37,7 +39,7 @@ void groups_weights($parameters)
             UNROLL for (int k = 0; k < TILE_W; ++k) {
                 const int h = tile_h.x + j * OUT_STEP_H, w = tile_w.x + k * OUT_STEP_W;
                 read[j][k] = 0;
-                if (!INSIDE(h, RESULT_H) || !INSIDE(w, RESULT_W)) continue;
+                if (!IS_PIXEL(H, h) || !IS_PIXEL(W, w)) continue;
 #if IS_WIDE || RESULTS == 1
                 read[j][k] = READ_DIFF(DIFF_AT(n, channel, d, h, w));
 #else
@@ -56,11 +58,12 @@ void groups_weights($parameters)
             READ_WINDOW(window, is_row, at + row * ROW_STEP, x)
             UNROLL for (int j = 0; j < TILE_H; ++j) {
                 const int tap_h = TAP(H, j, row);
-                if (!IS_TAP(H, tap_h)) continue;
+                if (!IS_TAP(H, tap_h) || !IS_PIXEL(H, tile_h.x + j * OUT_STEP_H)) continue;
                 UNROLL for (int i = 0; i < WINDOW(W); ++i)
                     UNROLL for (int k = 0; k < TILE_W; ++k) {
                         const int tap_w = TAP(W, k, i);
                         if (!IS_TAP(W, tap_w)) continue;
+                        if (!IS_PIXEL(W, tile_w.x + k * OUT_STEP_W)) continue;
                         sums[tap_h * TAPS_W + tap_w] += diffs[j][k] * window[i];
                     }
             }

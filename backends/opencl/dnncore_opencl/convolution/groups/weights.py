@@ -127,6 +127,7 @@ def _launch(
     ways = power_of_two_within(channels.others, GROUP // values)
     defines = {
         **tiling.defines(op.src, parameters),
+        **{f"IS_WHOLE_{axis.letter}": str(int(axis.is_whole)) for axis in tiling.axes[1:]},
         "ROUND": str(in_round),
         "WAYS": str(ways),
         "TILES": parameters.size(tiling.tiles),
