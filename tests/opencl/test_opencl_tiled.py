@@ -12,13 +12,16 @@ pytest.importorskip("pyopencl")
 from checks import Target, check
 from conftest import TARGETS
 from dnncore_opencl.convolution.implementations import BackwardData, BackwardWeights, Forward
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.tiled.family import TILES, Tiled
 from dnncore_opencl.gemm.tiled.launch import TiledTile
 from dnncore_opencl.gemm.tiled.view import TiledProduct
 from dnncore_opencl.matmul import MatMulImplementation
 from dnncore_opencl.runtime.build import Builder
+from dnncore_opencl.runtime.launch import Launch
 
 import dnncore as dnn
+from dnncore.backend import Accepted
 from dnncore.problem import read
 
 IMPLEMENTATIONS = {
@@ -155,6 +158,29 @@ def test_one_tile_and_its_parts_are_kept():
     tile = TiledTile(64, 64)
     chosen, part = Tiled(UNITS, (tile,), 3).choose(product("--matmul 512x1000:1000x512"))
     assert (chosen, part) == (tile, 336)
+
+
+STRIDED = "--conv --dir=BWD_D mb1ic4ih16oc8oh4kh4sh4ph0"  # 16 products of one size
+
+
+def test_products_of_one_size_have_one_choice(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Tiled, "_choice", lambda _, one: (asked.append(one), (TILES[0], 8))[1])
+    family = Tiled(UNITS)
+    assert len([family.plan(gemm) for gemm in gemms(STRIDED)]) == 16
+    assert len(asked) == 1
+
+
+@devices
+@pytest.mark.parametrize("family", [Tiled, CpuFamily])
+def test_launches_are_made_when_they_are_built(target, family, monkeypatch):
+    monkeypatch.setattr(family, "refusal", lambda _: None)
+    (problem,) = read(STRIDED)
+    made = []
+    monkeypatch.setattr(Launch, "__post_init__", made.append)
+    answer = BackwardData(family).accept(problem.op, problem.attr, target.engine, None)
+    assert isinstance(answer, Accepted)
+    assert not made
 
 
 @pytest.mark.in_turn

@@ -182,7 +182,7 @@ class DirectBackwardWeights(Direct):
             *([self._product(op, pixels, sums, lanes, start)] if sums.parts else []),
             self._finish(op, attr, sums, lanes, start),
         )
-        return [Plan(launches, scratch_bytes)]
+        return [Plan(lambda: launches, scratch_bytes)]
 
     def _pixels(self, op: Convolution, lanes: int) -> Pixels:
         pixels = Pixels(

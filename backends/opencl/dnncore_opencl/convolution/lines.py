@@ -184,7 +184,7 @@ class Lines:
         source = Source("convolution_direct", SCHEMA | chain.schema, defines, snippets)
         items = (math.ceil(self.runs / runs), groups * math.ceil(self.panels / panels))
         launch = Launch(source, arguments, items, (1, 1))
-        return Plan((launch,), math.prod(items) * 2 * MOST_PIXELS * self.lanes * FLOAT)
+        return Plan(lambda: (launch,), math.prod(items) * 2 * MOST_PIXELS * self.lanes * FLOAT)
 
     @property
     def runs(self) -> int:

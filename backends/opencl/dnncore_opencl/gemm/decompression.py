@@ -24,6 +24,7 @@ from dnncore_opencl.elementwise.epilogue import Scaling
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Decoding, Gemm, Matrix, factor_dims
 from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
+from dnncore_opencl.runtime.launch import Launch
 
 FORWARD = (core.MatMul, core.ConvolutionForward, core.InnerProductForward)
 FACTORS = ("src", "weights")
@@ -136,9 +137,12 @@ class Decompression:
             b=replace(gemm.b, data_type="f32"),
             rounds_each=True,
         )
-        launches = [launch for plan in plans for launch in plan.launches]
-        launches.append(reduction(rest, 1, first, 0))
-        return Plan(tuple(launches), nbytes + max(plan.scratchpad for plan in plans))
+
+        def launches() -> tuple[Launch, ...]:
+            products = (launch for plan in plans for launch in plan.launches)
+            return (*products, reduction(rest, 1, first, 0))
+
+        return Plan(launches, nbytes + max(plan.scratchpad for plan in plans))
 
     def _parts(self, gemm: Gemm, first: int) -> Iterator[Gemm]:
         """The products of the ranges, each of which is added to a sum in the scratchpad."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
@@ -22,10 +23,19 @@ DECOMPRESSION = (*QUANTIZATION, "groups", *RANDOM)
 
 @dataclass(frozen=True)
 class Plan:
-    """The launches of a product and the bytes of scratchpad that they share."""
+    """The launches of a product and the bytes of scratchpad that they share.
 
-    launches: tuple[Launch, ...]
+    make: makes the launches when they are built. So a selection does not wait for them, of which a
+    gradient with strides has one for each combination of remainders.
+    """
+
+    make: Callable[[], tuple[Launch, ...]] = tuple
     scratchpad: int = 0
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in their order."""
+        return self.make()
 
 
 class Family(Protocol):

@@ -95,9 +95,15 @@ class GemmImplementation(Implementation[OpT]):
 
     def _gemms(self, staging: Staging[OpT], family: Family) -> tuple[list[Gemm], Refused | None]:
         """The products of a staged operation, and why the family cannot make them, if so."""
-        gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
+        gemms: list[Gemm] = []
         refused = size_refusal(staging.op, staging.attr)
-        return gemms, refused or next(filter(None, map(family.refusal_of, gemms)), None)
+        for gemm in () if refused else self.gemms(staging.op, staging.attr):
+            refused = family.refusal_of(gemm) if gemm.size else None
+            if refused:
+                break
+            if gemm.size:
+                gemms.append(gemm)
+        return gemms, refused
 
 
 def in_lines(desc: MemoryDesc, order: Sequence[int], line_dims: int = 1) -> MemoryDesc:

@@ -70,9 +70,12 @@ def plan(gemm: Gemm, parts: int, start: int, items: int, launch: Callable[[Gemm]
     launch: makes the launch of the product itself, or of the one whose c lies in the scratchpad.
     """
     if parts == 1:
-        return Plan((launch(gemm),))
+        return Plan(lambda: (launch(gemm),))
     first = start // gemm.sum_bytes
-    launches = (launch(partial(gemm, first)), reduction(gemm, parts, first, items))
+
+    def launches() -> tuple[Launch, ...]:
+        return launch(partial(gemm, first)), reduction(gemm, parts, first, items)
+
     return Plan(launches, parts * part_size(gemm) * gemm.sum_bytes)
 
 

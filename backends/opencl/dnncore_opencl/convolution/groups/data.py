@@ -122,7 +122,9 @@ class GroupsData(Groups):
         tiling = self.tiling(op, engine)
         if isinstance(tiling, Refused):
             return tiling
-        return Plan((self.launch(op, attr, engine, tiling),) if op.result.nelems else ())
+        if not op.result.nelems:
+            return Plan()
+        return Plan(lambda: (self.launch(op, attr, engine, tiling),))
 
     def tiling(self, op: Convolution, engine: Any) -> Tiling | Refused:
         """Choose the tiles."""

@@ -79,8 +79,8 @@ class GroupsMma(GroupsData):
         if words > MOST_WORDS:
             return Refused("shape", f"weights of a group must be {MOST_WORDS} words; got {words}")
         if not op.result.nelems:
-            return Plan(())
-        return Plan((self._launch(op, attr, engine, height, width),))
+            return Plan()
+        return Plan(lambda: (self._launch(op, attr, engine, height, width),))
 
     def _launch(
         self, op: Convolution, attr: Attributes, engine: Any, height: Axis, width: Axis

@@ -12,8 +12,9 @@ are not in OpenCL C's PTX (`runtime/ptx.py`). A driver that cannot build them ge
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
@@ -27,7 +28,7 @@ from dnncore_opencl.gemm.mma.launch import (
     MmaProduct,
     MmaTile,
 )
-from dnncore_opencl.gemm.mma.view import Unfit, view
+from dnncore_opencl.gemm.mma.view import MmaView, Unfit, view
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
 from dnncore_opencl.gemm.tuned import PARTS, tile_knob, with_knobs
@@ -244,26 +245,43 @@ class Mma(Family):
         """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""
         items = self.units * MANY_ITEMS
         if not gemm.depth:
-            return Plan((reduction(gemm, 0, start // FLOAT, items),), FLOAT)
+            return Plan(lambda: (reduction(gemm, 0, start // FLOAT, items),), FLOAT)
         arithmetic = _arithmetic(gemm)
         v = view(gemm, arithmetic.per_chunk)
-        may_split = not gemm.is_integer and _format_refusal(partial(gemm, start // FLOAT)) is None
-        products = [
-            MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
-            for tile in self._tiles(arithmetic) or (INSTEAD,)
-        ]
+        tile, part, parts = self._chosen(v, may_split=not gemm.is_integer)
+        if parts > 1 and _format_refusal(partial(gemm, start // FLOAT)):
+            tile, part, parts = self._chosen(v, may_split=False)
+
+        def launch(made: Gemm) -> Launch:
+            own = view(made, arithmetic.per_chunk)
+            return self._product(own, tile).launch(part, parts)
+
+        return plan(gemm, parts, start, items, launch)
+
+    def _product(self, v: MmaView, tile: MmaTile) -> MmaProduct:
+        return MmaProduct(v, _arithmetic(v.gemm), tile, self.instructions, self.local_memory)
+
+    def _chosen(self, v: MmaView, *, may_split: bool) -> tuple[MmaTile, int, int]:
+        """The tile, the stages of a part of k, and the parts that promise the least time."""
+        key = (_arithmetic(v.gemm), v.extents, may_split)
+        if key not in self._choices:
+            self._choices[key] = self._choice(v, may_split=may_split)
+        return self._choices[key]
+
+    @cached_property
+    def _choices(self) -> dict[Hashable, tuple[MmaTile, int, int]]:
+        """Choices by what they depend on; gradients with strides have many like products."""
+        return {}
+
+    def _choice(self, v: MmaView, *, may_split: bool) -> tuple[MmaTile, int, int]:
+        tiles = self._tiles(_arithmetic(v.gemm)) or (INSTEAD,)
         choices = (
             (product, part)
-            for product in products
+            for product in (self._product(v, tile) for tile in tiles)
             for part in (self._parts(product) if may_split else (product.stages,))
         )
         product, part = min(choices, key=lambda choice: self._seconds(*choice))
-        parts = math.ceil(product.stages / part)
-
-        def launch(made: Gemm) -> Launch:
-            return replace(product, view=view(made, arithmetic.per_chunk)).launch(part, parts)
-
-        return plan(gemm, parts, start, items, launch)
+        return product.tile, part, math.ceil(product.stages / part)
 
     def _parts(self, product: MmaProduct) -> Iterator[int]:
         """Stages of parts to choose from."""

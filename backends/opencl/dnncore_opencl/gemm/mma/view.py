@@ -63,6 +63,13 @@ class MmaView:
     inner_columns: int
     window: Window | None
 
+    @property
+    def extents(self) -> tuple[object, ...]:
+        """What the time of the product depends on, beside the types."""
+        lines = (self.a_along_k, self.b_along_k, self.window is None)
+        sizes = (count(self.rows), count(self.columns), self.gemm.batches, self.gemm.size)
+        return (*sizes, *lines, *(digit.size for digit in self.k))
+
 
 def view(gemm: Gemm, per_chunk: int) -> MmaView:
     """Return a product's view for chunks of `per_chunk` elements; raises `Unfit`."""

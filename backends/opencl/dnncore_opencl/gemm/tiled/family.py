@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Self
 
 from dnncore.backend import Knob, KnobValue, Refused
@@ -110,6 +111,18 @@ class Tiled(Family):
 
     def choose(self, product: TiledProduct) -> tuple[TiledTile, int]:
         """Choose the tile, and the length of the parts of k, that promise the least time."""
+        sizes = (product.batch, product.rows.sizes, product.columns.sizes, product.k.sizes)
+        key = (*map(math.prod, sizes), product.sum_bytes)
+        if key not in self._chosen:
+            self._chosen[key] = self._choice(product)
+        return self._chosen[key]
+
+    @cached_property
+    def _chosen(self) -> dict[tuple[int, ...], tuple[TiledTile, int]]:
+        """Choices by what they depend on; gradients with strides have many like products."""
+        return {}
+
+    def _choice(self, product: TiledProduct) -> tuple[TiledTile, int]:
         size = product.sum_bytes
         tiles = [tile for tile in self.tiles if tile.local_bytes(size) <= self.room]
         choices = ((tile, part) for tile in tiles for part in self._parts(product, tile))
