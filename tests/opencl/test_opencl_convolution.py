@@ -124,10 +124,11 @@ def lines(groups=1, columns=64, depth=64, out=(1, 1, 14, 14), taps=(1, 3, 3)):
 @pytest.mark.parametrize("out", [(1, 1, 1, 1), (1, 1, 7, 7), (32, 1, 56, 56)])
 def test_shares_are_work_for_all_cores(out, columns, units):
     sweep = lines(columns=columns, out=out)
-    ((launch,), scratch) = vars(sweep.plan(CpuFamily(units, 16, True), 0)).values()
+    plan = sweep.plan(CpuFamily(units, 16, True), 0)
+    (launch,) = plan.launches
     items = math.prod(launch.global_size)
     assert items >= min(units, sweep.panels * sweep.runs // 2)
-    assert scratch >= items * 2 * 4 * 16
+    assert plan.scratchpad >= items * 2 * 4 * 16
 
 
 @pytest.mark.parametrize(("width", "run"), {1: 1, 3: 4, 5: 6, 13: 7, 16: 4, 24: 6, 56: 7}.items())
