@@ -130,19 +130,21 @@ class Decompression:
         if self.ranges == 1:
             return family.plan(gemm, start)
         first, nbytes = start // FLOAT, part_size(gemm) * FLOAT
-        plans = [family.plan(part, start + nbytes) for part in self._parts(gemm, first)]
-        rest = replace(
-            _unscaled(gemm),
-            a=replace(gemm.a, data_type="f32"),
-            b=replace(gemm.b, data_type="f32"),
-            rounds_each=True,
-        )
+
+        def plans() -> Iterator[Plan]:
+            return (family.plan(part, start + nbytes) for part in self._parts(gemm, first))
 
         def launches() -> tuple[Launch, ...]:
-            products = (launch for plan in plans for launch in plan.launches)
+            rest = replace(
+                _unscaled(gemm),
+                a=replace(gemm.a, data_type="f32"),
+                b=replace(gemm.b, data_type="f32"),
+                rounds_each=True,
+            )
+            products = (launch for plan in plans() for launch in plan.launches)
             return (*products, reduction(rest, 1, first, 0))
 
-        return Plan(launches, nbytes + max(plan.scratchpad for plan in plans))
+        return Plan(launches, nbytes + next(plans()).scratchpad)
 
     def _parts(self, gemm: Gemm, first: int) -> Iterator[Gemm]:
         """The products of the ranges, each of which is added to a sum in the scratchpad."""
