@@ -140,10 +140,15 @@ REPORT_LEDGER = $(BIN)/python -m dnncore.testing.ledger '$(LEDGER)' --commit='$(
 	$(patsubst %,'--require=cpu_numba*_ISA=% *smoke',$(wordlist 2,9,$(ISAS))) \
 	'--require=opencl*PoCL*full' '--require=opencl*Intel*smoke' '--require=opencl*Oclgrind*tiny'
 
-# Writes the page about the last complete `make conformance-full`.
-coverage:
+# Runs all combinations of data types on the CPU and on PoCL, and writes the page about them. It
+# takes about 40 minutes on two cores.
+coverage: .venv/installed-$(EXTRAS)
+	mkdir -p $(FOUND)
+	$(KIT) --dnncore-size=types --dnncore-backend=cpu_numba --dnncore-json=$(FOUND)/types_cpu.json
+	DNNCORE_DISK_CACHE=0 $(KIT) --dnncore-size=types --dnncore-backend=opencl \
+		--dnncore-engine=pocl --dnncore-json=$(FOUND)/types_pocl.json
 	$(BIN)/python -m dnncore.testing.coverage_page \
-		$(FOUND)/cpu_numba.json $(FOUND)/opencl.json > docs/coverage.md
+		$(FOUND)/types_cpu.json $(FOUND)/types_pocl.json > docs/coverage.md
 
 check: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff check

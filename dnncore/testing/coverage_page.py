@@ -29,8 +29,9 @@ backend and engine. The rows are the combinations of types that the operations p
 (`dnncore/ops/types.py`); they include all that oneDNN has, except those at the end of the page.
 \"Types\" are those of the inputs without the bias, or the type of all of them. Each type of the
 result in a row has a case of its own. A number without a word counts passed cases. If all
-implementations of the backend refuse a case, it counts as unsupported. `make coverage` writes this
-page from the results of `make conformance-full`.
+implementations of the backend refuse a case, it counts as unsupported. `make coverage` runs the
+cases, which are those of the size `types`, and writes this page. `make conformance-full` runs them
+and more than 10,000 others.
 """
 
 REFUSALS = """
@@ -72,7 +73,8 @@ def markdown(*paths: str | Path) -> str:
     """Return the page for one or more saved runs."""
     runs = [json.loads(Path(path).read_text()) for path in paths]
     rows = "\n".join(f"| {' | '.join(line)} |" for line in _grid(runs))
-    devices = "\n".join(f"- {line}" for run in runs for line in run["run"] if "engine " in line)
+    lines = dict.fromkeys(line for run in runs for line in run["run"] if "engine " in line)
+    devices = "\n".join(f"- {line}" for line in lines)
     refused = "\n".join(
         f"| {text.split()[0].removeprefix('--')} | {what.partition(',')[0]} | {reason(text)} |"
         for what, text in REFUSED.items()
