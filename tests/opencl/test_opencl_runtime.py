@@ -14,10 +14,13 @@ from opencl_engine import DEVICES, Gate, matmul, run_python, square
 
 import dnncore as dnn
 from dnncore.backend import ExecutionError
+from dnncore.problem import read
+from dnncore.testing import run_case
 
 pytest.importorskip("pyopencl")
 
 from dnncore_opencl.runtime import peaks
+from dnncore_opencl.runtime.events import OpenCLEvent
 from dnncore_opencl.runtime.launch import Launch, Source
 from dnncore_opencl.runtime.schema import Buffer, Schema
 
@@ -302,6 +305,34 @@ def test_profiling_gives_times(engine):
     assert 0 < event.start <= event.end
     plain = engine.stream()
     assert dnn.Memory.from_numpy(np.ones(4, np.float32), engine=engine).numpy(plain)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--binary --dtag=abx --alg=MUL 2x0x3:2x1x3",
+        "--eltwise 0x3",
+        "--conv mb0_ic3oc4_ih5oh3kh3",
+    ],
+)
+def test_commands_of_no_elements_have_times_where_markers_have_none(engine, text, monkeypatch):
+    """NVIDIA's markers begin at 0, or at a time long before."""
+    cl = pytest.importorskip("pyopencl")
+    time_of = OpenCLEvent._time
+
+    def without_markers(event, which):
+        is_old = which == "start" and event.native.command_type == cl.command_type.MARKER
+        return time_of(event, which) and (0.0 if is_old else time_of(event, which))
+
+    monkeypatch.setattr(OpenCLEvent, "_time", without_markers)
+    (problem,) = read(text)
+    result = run_case(problem, engine, impl="opencl:*", checks=("profiling",))
+    assert result.executed
+    assert not result.failures
+    for order in ("in", "out"):
+        event = engine.stream(order, profiling=True).nothing()
+        event.wait()
+        assert 0 < event.start <= event.end
 
 
 def test_a_command_that_has_not_ended_has_no_times(engine):

@@ -19,6 +19,7 @@ from dnncore.backend import (
     EngineUnavailable,
     ExecutionError,
     check_size,
+    uninterrupted,
 )
 from dnncore_opencl.devices.discovery import Native, describe, device_type, pyopencl
 from dnncore_opencl.devices.handles import begin_use, handles
@@ -81,6 +82,12 @@ class OpenedDevice(Engine):
         `BuildError` with the compiler's log.
         """
         return self.builder.program(source, options)
+
+    @functools.cached_property
+    def idle_kernel(self) -> Any:
+        """A kernel that does nothing. It has no arguments, so all threads may launch it."""
+        program = self.program("__kernel void idle(void) {}")
+        return uninterrupted(pyopencl().Kernel, program, "idle")
 
     def tuning_table(self, name: str, package: str = tuning.PACKAGE) -> tuning.Table:
         """Return named parameters by problem that were measured to be best on this device.

@@ -181,7 +181,7 @@ class OpenCLEngine(OpenedDevice):
     ) -> Event:
         """Copy as the driver does."""
         if not nbytes:
-            return stream.marker(wait_for) if wait_for else COMPLETED
+            return stream.nothing(wait_for) if wait_for else COMPLETED
 
         def enqueue(events: Any) -> Any:
             return pyopencl().enqueue_copy(

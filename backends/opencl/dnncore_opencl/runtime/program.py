@@ -102,7 +102,7 @@ class BoundCall:
             event = stream.submit(enqueue, wait_for, "cannot launch")
             event.causes = causes = event.causes or causes
             wait_for = () if stream.order == "in" else (event,)
-        return event or stream.marker(wait_for)
+        return event or stream.nothing(wait_for)
 
 
 def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:

@@ -179,6 +179,22 @@ class OpenCLStream(Stream):
             "cannot queue a marker",
         )
 
+    def nothing(self, wait_for: Sequence[Event] = ()) -> OpenCLEvent:
+        """Queue a command that does nothing and ends after `wait_for`.
+
+        With profiling it is a kernel, because the times of NVIDIA's markers are 0 or of the past.
+        """
+        if not self.profiling:
+            return self.marker(wait_for)
+        cl, kernel = pyopencl(), self.engine.idle_kernel
+        return self.submit(
+            lambda events: cl.enqueue_nd_range_kernel(
+                self.native, kernel, (1,), (1,), wait_for=events
+            ),
+            wait_for,
+            "cannot launch",
+        )
+
     def _native_events(self, events: Sequence[Event]) -> tuple[list[Any], list[Event]]:
         """The pyopencl events to wait for, and the foreign ones that may fail."""
         native: list[Any] = []
