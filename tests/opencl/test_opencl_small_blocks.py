@@ -8,7 +8,11 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from conftest import TARGETS
+from dnncore_opencl.gemm.cpu import CpuFamily
+from dnncore_opencl.matmul import MatMulImplementation
 from small_blocks import DRAWS, failures, shrunk
+
+import dnncore as dnn
 
 SIZES = {
     "codegen.grid:CPU_GROUPS": 1,
@@ -20,7 +24,7 @@ SIZES = {
     "convolution.winograd.cpu:CHUNK_BYTES": 1 << 14,
     "copies.transpose:CPU_TILE": 8,
     "gemm.cpu:MAX_ROWS": 16,
-    "gemm.cpu:PANEL_DEPTH": 64,  # with less, compilers of CPUs make wrong code or crash
+    "gemm.cpu:PANEL_DEPTH": 16,
     "gemm.strided:TASKS_PER_CORE": 0.25,
     "reduction.implementations:BOX": 64,
     "sum:MOST_SRCS": 3,
@@ -41,3 +45,16 @@ def test_small_blocks(driver, direction, target, small):
     found, executed = failures(driver, direction, 8, target.engine, "opencl:*")
     assert not found
     assert executed > 15
+
+
+@pytest.mark.parametrize("vector", [4, 8, 16])
+@pytest.mark.parametrize("data_type", ["f32", "f64"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 100])
+def test_rows_of_a_panel_are_whole_vectors(rows, data_type, vector, small):
+    """Converted values are written to a panel as vectors, also those at the end of a row."""
+    dims = ((rows, 300), (300, 200), (rows, 200))
+    src, weights, dst = (dnn.MemoryDesc(own, data_type) for own in dims)
+    op = dnn.MatMul(src=src, weights=weights, dst=dst)
+    (gemm,) = MatMulImplementation(CpuFamily).gemms(op, dnn.Attributes())
+    defines = CpuFamily(2, vector, has_fetch=False).cover(gemm).defines
+    assert defines["DEPTH"] % defines["VECTOR"] == 0

@@ -79,7 +79,7 @@ class CpuFamily(Strided):
             "VECTOR": lanes,
             "TILE_ROWS": tile,
             "VECTORS": vectors,
-            "DEPTH": PANEL_DEPTH * 2 // vectors,
+            "DEPTH": padded(PANEL_DEPTH * 2 // vectors, lanes),
             "MAX_ROWS": MAX_ROWS if vectors == 2 else tile,
             **({"HAS_FETCH": 1} if self.has_fetch else {}),
             **({"IS_ROLLED": 1} if self.is_rolled else {}),

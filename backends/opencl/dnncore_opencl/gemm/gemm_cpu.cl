@@ -2,8 +2,8 @@
 // values of k at a time, it copies its columns of b to a panel that stays in the first-level cache.
 // It multiplies rows of a with the panel, in registers TILE_ROWS at once by the VECTORS of a row.
 //
-// VECTOR, EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1), EACH_VECTOR(DO), and EACH(DO) with
-// DO(row, vector), are defines. IS_ROLLED keeps
+// VECTOR, DEPTH, which is a multiple of VECTOR, EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1),
+// EACH_VECTOR(DO), and EACH(DO) with DO(row, vector), are defines. IS_ROLLED keeps
 // compilers from unrolling loops. Operands of other types become numbers on the way to panels: a
 // NUMBER is a float, a double for f64 or, where integers with zero points are multiplied, a uint. The products of
 // other integers are floats, exact for DEPTH values of k. A SUM of integers is a uint, which wraps
