@@ -57,4 +57,4 @@ def test_rows_of_a_panel_are_whole_vectors(rows, data_type, vector, small):
     op = dnn.MatMul(src=src, weights=weights, dst=dst)
     (gemm,) = MatMulImplementation(CpuFamily).gemms(op, dnn.Attributes())
     defines = CpuFamily(2, vector, has_fetch=False).cover(gemm).defines
-    assert defines["DEPTH"] % defines["VECTOR"] == 0
+    assert int(defines["DEPTH"]) % int(defines["VECTOR"]) == 0

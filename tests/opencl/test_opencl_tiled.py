@@ -165,7 +165,12 @@ STRIDED = "--conv --dir=BWD_D mb1ic4ih16oc8oh4kh4sh4ph0"  # 16 products of one s
 
 def test_products_of_one_size_have_one_choice(monkeypatch):
     asked = []
-    monkeypatch.setattr(Tiled, "_choice", lambda _, one: (asked.append(one), (TILES[0], 8))[1])
+
+    def choice(_, one):
+        asked.append(one)
+        return TILES[0], 8
+
+    monkeypatch.setattr(Tiled, "_choice", choice)
     family = Tiled(UNITS)
     assert len([family.plan(gemm) for gemm in gemms(STRIDED)]) == 16
     assert len(asked) == 1
