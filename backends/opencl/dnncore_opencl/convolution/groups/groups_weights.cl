@@ -59,13 +59,14 @@ void groups_weights($parameters)
             UNROLL for (int j = 0; j < TILE_H; ++j) {
                 const int tap_h = TAP(H, j, row);
                 if (!IS_TAP(H, tap_h) || !IS_PIXEL(H, tile_h.x + j * OUT_STEP_H)) continue;
-                UNROLL for (int i = 0; i < WINDOW(W); ++i)
-                    UNROLL for (int k = 0; k < TILE_W; ++k) {
+                UNROLL for (int k = 0; k < TILE_W; ++k) {
+                    if (!IS_PIXEL(W, tile_w.x + k * OUT_STEP_W)) continue;
+                    UNROLL for (int i = 0; i < WINDOW(W); ++i) {
                         const int tap_w = TAP(W, k, i);
                         if (!IS_TAP(W, tap_w)) continue;
-                        if (!IS_PIXEL(W, tile_w.x + k * OUT_STEP_W)) continue;
                         sums[tap_h * TAPS_W + tap_w] += diffs[j][k] * window[i];
                     }
+                }
             }
         }
     }
