@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import re
 import subprocess
@@ -52,6 +53,18 @@ def _leave_out_older_objects() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _build_quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let OpenCL's runtimes for CPUs compile without optimization.
+
+    Building then takes a fifth of the time. Tests of this backend's kernels, other processes and
+    `make conformance` optimize.
+    """
+    build = sys.modules.get("dnncore_opencl.runtime.build")
+    if build and "opencl" not in request.path.parts:
+        monkeypatch.setattr(build, "LITTLE_WORK", math.inf)
 
 
 def behaviour(test: str) -> tuple[str, ...]:

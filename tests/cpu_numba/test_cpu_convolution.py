@@ -227,6 +227,7 @@ def test_pixels_that_no_tap_reads_end_within_a_block(direction, data_type):
     src = dnn.MemoryDesc((3, 5, 4, 2), data_type, "abCD4c2d")
     weights = dnn.MemoryDesc((6, 5, 1, 1), data_type, "any")
     dst = dnn.MemoryDesc((3, 6, 4, 1), data_type, "nchw")
+    op: dnn.Operation
     if direction == "forward":
         op = dnn.ConvolutionForward(
             "forward_training", src=src, weights=weights, dst=dst, strides=(1, 2)
