@@ -30,8 +30,8 @@ backend and engine. The rows are the combinations of types that the operations p
 \"Types\" are those of the inputs without the bias, or the type of all of them. Each type of the
 result in a row has a case of its own. A number without a word counts passed cases. If all
 implementations of the backend refuse a case, it counts as unsupported. `make coverage` runs the
-cases, which are those of the size `types`, and writes this page. `make conformance-full` runs them
-and more than 10,000 others.
+checks of values on these cases, which are those of the size `types`, and writes this page. `make
+conformance-full` runs all checks on them and on more than 10,000 others.
 """
 
 REFUSALS = """
