@@ -373,6 +373,16 @@ def test_maxima_of_halves_are_compared_in_pairs(target, kernels, compares_pairs,
 
 
 @pytest.mark.in_turn
+@pytest.mark.parametrize("data_type", ["s8", "u8", "f16"])
+def test_maxima_of_other_elements_than_halves_are_not(target, kernels, compares_pairs, data_type):
+    """Bytes become halves on the way, and the code of stochastic rounding takes no words."""
+    attr = dnn.Attributes(rounding="stochastic") if data_type == "f16" else dnn.Attributes()
+    src, dst = channels_last((2, 8, 7, 6), data_type), channels_last((2, 8, 5, 4), "f16")
+    check(target, maximum(src, dst, "forward_inference", (3, 3)), attr)
+    assert kernels in (["pooling_forward"], ["pooling_rows"])
+
+
+@pytest.mark.in_turn
 @every_second(("name", BLOCKS), ("data_type", ["f16", "bf16"]))
 def test_gradients_of_halves_are_added_in_pairs(target, kernels, compares_pairs, name, data_type):
     backward, inputs = gradient(name, "max", data_type)

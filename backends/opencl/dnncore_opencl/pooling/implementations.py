@@ -239,8 +239,9 @@ def _limit(engine: Any, registers: int) -> tuple[str, ...]:
 
 def _has_pairs(op: core.Pooling, windows: Windows) -> bool:
     """Whether f16 or bf16 are compared and added two at a time, as they lie in memory."""
-    kind = windows.result.data_type
-    is_kept = op.is_max and kind in HALVES and not windows.attr.post_ops
+    attr, (kind, *others) = windows.attr, {desc.data_type for _, desc in op.tensors()}
+    changes = attr.post_ops or attr.scales or attr.rounding != "environment"
+    is_kept = op.is_max and kind in HALVES and not others and not changes
     return is_kept and has_pairs(windows.engine, kind)
 
 
