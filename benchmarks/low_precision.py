@@ -1,13 +1,15 @@
-"""Measures bf16, 8-bit integers and 4-bit weights on the CPU. Writes docs/benchmarks_types.md.
+"""Measures bf16, f16, integers and 4-bit weights. Writes docs/benchmarks_types.md.
 
     python -m benchmarks.low_precision                       # everything, with one and two threads
     python -m benchmarks.low_precision --line=int8 --threads=1
+    python -m benchmarks.low_precision --engine=opencl:0     # a GPU: docs/benchmarks_types_gpu.md
+    python -m benchmarks.low_precision --engine=opencl:0 --build=1/8  # compile an eighth of it
 
-Groups of problems beside oneDNN and, where it has the types, torch are measured as by
-`benchmarks.compare`. Other groups compare a problem with the same problem in f32, both by dnncore:
-their calls alternate, and a time is the median of 9 samples. --line is a regular expression of
-titles. Lines that are not measured keep their figures in the ledger
-`benchmarks/ledgers/low_precision.json`.
+Groups of problems beside oneDNN, torch, cuDNN and cuBLAS, where they have the types, are measured
+as by `benchmarks.compare`. Other groups compare a problem with the same problem in f32, both by
+dnncore: their calls alternate, and a time is the median of 9 samples. --line is a regular
+expression of titles. Lines that are not measured keep their figures in the ledger
+`benchmarks/ledgers/low_precision.json`, or `low_precision_gpu.json`.
 """
 
 from __future__ import annotations
@@ -15,126 +17,53 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 import dnncore as dnn
-from benchmarks.contestants.by_dnncore import chosen
+from benchmarks.contestants.by_dnncore import chosen, kernels
 from benchmarks.contestants.contestant import LeftOut, Terms
-from benchmarks.corpus.sample import Choices, draw
 from benchmarks.documents import report
 from benchmarks.documents.tables import markdown
 from benchmarks.measuring.circumstances import circumstances
-from benchmarks.measuring.contest import Outcome
+from benchmarks.measuring.contest import QUEUED, Outcome
 from benchmarks.measuring.processes import Settings, measured
 from benchmarks.measuring.sampling import in_turn
-from benchmarks.problems.problem_sets import distinct, read_set
-from dnncore.problem import Problem, read
+from benchmarks.problems.type_lines import F32, TypesLine, cpu_lines, gpu_lines, in_f32, variants
+from dnncore.problem import Problem
+from dnncore.testing.running.shard import Shard
 
 ROOT = Path(__file__).parents[1]
-LEDGER = ROOT / "benchmarks" / "ledgers" / "low_precision.json"
-PAGE = ROOT / "docs" / "benchmarks_types.md"
-ONEDNN = ("onednn-3.2", "onednn-3.13")
-F32 = ("f32",)
-INT8 = "u8:s8:u8"
-SCALES = "--attr-scales=src:common+wei:per_oc+dst:common"
-OF_TYPES = re.compile(r"--(dt|sdt|ddt|attr-scales|attr-zero-points)=")
 
 
-@dataclass(frozen=True)
-class Line:
-    """A group of problems. The goals are the least geometric mean and the least ratio.
-
-    peers: the sides beside dnncore, or `F32` for dnncore with f32.
-    """
-
-    title: str
-    goal: float | None
-    least: float | None
-    problems: Sequence[Problem]
-    peers: tuple[str, ...]
+def ledger_of(engine: str) -> Path:
+    """The ledger of the CPU or of a GPU."""
+    name = "low_precision" if engine == "cpu" else "low_precision_gpu"
+    return ROOT / "benchmarks" / "ledgers" / f"{name}.json"
 
 
-def network(data_type: str, batch: int, direction: str = "FWD_I") -> list[Problem]:
-    """The convolutions of ResNet-50."""
-    options = {"dir": direction, "mb": str(batch), "dt": data_type}
-    found = [p for p in read_set("resnet_50", options) if str(p).startswith("--conv")]
-    return scaled(distinct(found))
-
-
-def sample(seed: int, types: Sequence[str], directions: Sequence[str]) -> list[Problem]:
-    """Twenty convolutions of the corpus with groups of any number, at batch 1 and 4."""
-    choices = Choices(directions, (1, 4), types, match="^--conv")
-    return scaled(draw(20, seed, choices).problems)
-
-
-def scaled(problems: Sequence[Problem]) -> list[Problem]:
-    """The problems; those of integers have scales of all tensors."""
-    return [
-        own for p in problems for own in (read(_with_scales(str(p))) if INT8 in str(p) else [p])
-    ]
-
-
-def _with_scales(text: str) -> str:
-    driver, rest = text.split(" ", 1)
-    return f"{driver} {SCALES} {rest}"
-
-
-def in_f32(problem: Problem) -> Problem:
-    """Return the problem in f32 without scales."""
-    (found,) = read(" ".join(word for word in str(problem).split() if not OF_TYPES.match(word)))
-    return found
-
-
-def texts(*lines: str) -> list[Problem]:
-    """The problems of texts."""
-    return [problem for line in lines for problem in read(line)]
-
-
-def lines(seed: int) -> list[Line]:
-    """All groups. seed: of the samples."""
-    gradients = ("FWD_I", "BWD_D", "BWD_W")
-    memory = [p for p in read_set("memory_bound", {"dt": "bf16"}) if "_51MB" in p.name]
-    weights = "--attr-scales=wei:3:f32:128x1 1x4096:4096x4096"
-    return [
-        *(Line(f"int8 convolution, ResNet-50, batch {n}", 1.0, 0.85, network(INT8, n), ONEDNN)
-          for n in (1, 4)),
-        Line("int8 convolution, sample of 20", 1.0, 0.85,
-             sample(seed, (INT8,), ("FWD_I",)), ONEDNN),
-        *(Line(f"bf16 convolution, ResNet-50, batch {n}", 1.0, 0.85, network("bf16", n),
-               (*ONEDNN, "torch")) for n in (1, 4)),
-        Line("bf16 convolution, sample of 20, all directions", 1.0, 0.85,
-             sample(seed + 1, ("bf16",), gradients), (*ONEDNN, "torch")),
-        Line("int8 matmul, BERT and LSTM", 1.0, None, scaled(read_set("matmul", {"dt": INT8})),
-             ONEDNN),
-        Line("bf16 matmul, BERT and LSTM", 1.0, None, read_set("matmul", {"dt": "bf16"}),
-             (*ONEDNN, "torch")),
-        Line("int8 convolution over f32, ResNet-50, batch 4", 2.5, None, network(INT8, 4), F32),
-        Line("bf16 over f32, limited by memory, 51 MB", 1.6, None, memory, F32),
-        Line("4-bit weights over f32, groups of 128, one row", 2.5, None,
-             texts(f"--matmul --dt=f32:s4:f32 {weights}", f"--matmul --dt=bf16:u4:bf16 {weights}"),
-             F32),
-    ]  # fmt: skip
+def page_of(engine: str) -> Path:
+    """The page of the CPU or of a GPU."""
+    return ROOT / "docs" / f"benchmarks_types{'' if engine == 'cpu' else '_gpu'}.md"
 
 
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def over_f32(problem: Problem, threads: int) -> Outcome:
+def over_f32(problem: Problem, engine: str, threads: int) -> Outcome:
     """The times of dnncore in the problem's types and in f32."""
     before = dnn.get_num_threads()
     dnn.set_num_threads(threads)
+    how: dict[str, Any] = {} if engine == "cpu" else {"pause": 0.0, "least": QUEUED}
     try:
-        ours, theirs = (next(chosen(p, Terms())) for p in (problem, in_f32(problem)))
+        ours, theirs = (next(chosen(p, Terms(engine))) for p in (problem, in_f32(problem)))
         if ours.name.startswith("reference"):
             raise LeftOut("dnncore computes it by its reference alone")
         for own in (ours, theirs):
             own.refill(0)
-        seconds = in_turn([ours.repeat, theirs.repeat])
+        seconds = in_turn([ours.repeat, theirs.repeat], **how)
     except LeftOut as reason:
         return {"problem": str(problem), "left_out": str(reason)}
     finally:
@@ -145,17 +74,32 @@ def over_f32(problem: Problem, threads: int) -> Outcome:
     }  # fmt: skip
 
 
-def outcomes(line: Line, threads: int) -> list[Outcome]:
+def outcomes(line: TypesLine, engine: str, threads: int) -> list[Outcome]:
     """Measure a line, and print each ratio."""
     if line.peers == F32:
-        found = [over_f32(problem, threads) for problem in line.problems]
+        found = [over_f32(problem, engine, threads) for problem in line.problems]
         for row in found:
             click.echo(f"{row.get('ratio', float('nan')):5.2f}  {row['problem']}")
         return found
-    settings = Settings(line.peers, threads=threads)
-    return measured(
-        line.problems, settings, on_outcome=lambda row: click.echo(report.one_line(row))
-    )
+    settings = Settings(line.peers, Terms(engine), threads=threads)
+    every = [variants(line, problem) for problem in line.problems]
+    rows = measured(
+        [problem for found in every for problem in found], settings,
+        on_outcome=lambda row: click.echo(report.one_line(row)),
+    )  # fmt: skip
+    by_text = {row["problem"]: row for row in rows}
+    return [best([by_text[str(problem)] for problem in found]) for found in every]
+
+
+def best(rows: list[Outcome]) -> Outcome:
+    """The fastest time of each side. The problem is that of dnncore's; a wrong row counts alone."""
+    wrong = [row for row in rows if "wrong" in row]
+    right = [row for row in rows if "ratio" in row]
+    if wrong or not right:
+        return (wrong or rows)[0]
+    ours, theirs = (min(right, key=lambda row: row[side]) for side in ("ours_ms", "peer_ms"))
+    peer = {name: theirs[name] for name in ("peer", "peer_impl", "peer_ms")}
+    return ours | peer | {"ratio": theirs["peer_ms"] / ours["ours_ms"]}
 
 
 KEPT = ("problem", "ratio", "ours_ms", "peer_ms", "impl", "peer", "peer_impl", "left_out", "wrong",
@@ -168,7 +112,8 @@ KEPT = ("problem", "ratio", "ours_ms", "peer_ms", "impl", "peer", "peer_impl", "
 def page(record: dict[str, Any]) -> str:
     """The page of a ledger's record."""
     with_threads = sorted(record["lines"].items())
-    parts = [HEAD.format(**record["machine"])]
+    of_gpu = "engine" in record["machine"]
+    parts = [(GPU_HEAD if of_gpu else HEAD).format(**record["machine"])]
     summary = []
     for key, line in with_threads:
         ratios = [row["ratio"] for row in line["rows"] if "ratio" in row]
@@ -191,7 +136,9 @@ def page(record: dict[str, Any]) -> str:
         ]  # fmt: skip
         names = ("problem", "dnncore", "ms", "beside", "ms", "ratio")
         command = f"python -m benchmarks.low_precision '--line={line['title']}$'"
-        command += f" --threads={line['threads']} --seed={line['seed']}"
+        command += f" --engine={record['machine']['engine']}" if of_gpu else ""
+        command += "" if of_gpu else f" --threads={line['threads']}"
+        command += f" --seed={line['seed']}"
         parts.append(f"## {key}\n\nMeasured by\n`{command}`.\n\n{markdown(names, rows)}")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -211,36 +158,72 @@ A row of one problem is measured again by `python -m benchmarks.compare PROBLEM`
 """
 
 
+GPU_HEAD = """# Benchmarks of types on a GPU
+
+`python -m benchmarks.low_precision --engine={engine}` wrote this page from
+`benchmarks/ledgers/low_precision_gpu.json`, on {system} with {versions}.
+
+Device: {device}, driver {driver}.
+
+**The ratio is the other side's time divided by dnncore's time.** Above 1, dnncore is faster. Groups
+"over f32" compare dnncore with dnncore in f32, and "portable" ones its kernels for any GPU. All
+others compare with torch in CUDA graphs: cuDNN for convolutions, cuBLAS for products. f32 is
+computed without TF32. Results are compared with float64. Convolutions in groups are measured with
+row-major and with channels-last images, and products of s8 with both orders of weights; the fastest
+of each side counts. A row of one problem is measured again by
+`python -m benchmarks.compare --engine={engine} --peer=cudnn,torch-cuda PROBLEM`.
+"""
+
+
+def build(lines: list[TypesLine], engine: str, shard: Shard) -> None:
+    """Compile the kernels of a part of the problems, so that a measurement finds them on disk."""
+    every = [own for line in lines for problem in line.problems for own in variants(line, problem)]
+    every += [in_f32(p) for line in lines if line.peers == F32 for p in line.problems]
+    for problem in shard.of(every, str):
+        kernels(problem, engine)
+
+
 @click.command(help=__doc__)
 @click.option("--line", "pattern", default="", help="Only groups whose title matches this.")
-@click.option("--threads", default="1,2", show_default=True, help="Numbers, with commas.")
+@click.option("--engine", default="cpu", show_default=True, help="The CPU, or a GPU.")
+@click.option("--build", "part", default="", help="Compile this part, i/n, and measure nothing.")
+@click.option("--threads", default="1,2", show_default=True, help="Numbers, with commas; no GPU.")
 @click.option("--seed", default=1, show_default=True, help="The seed of the samples.")
 @click.option("--write/--no-write", default=True, help="Write the ledger and the page.")
-def main(pattern: str, threads: str, seed: int, write: bool) -> None:
+def main(pattern: str, engine: str, part: str, threads: str, seed: int, write: bool) -> None:
     """Measure and write."""
-    found = json.loads(LEDGER.read_text()) if LEDGER.exists() else {"lines": {}}
-    now = circumstances("cpu")
+    lines = cpu_lines(seed) if engine == "cpu" else gpu_lines(seed)
+    lines = [line for line in lines if re.search(pattern, line.title)]
+    if part:
+        build(lines, engine, Shard.read(part))
+        return
+    ledger = ledger_of(engine)
+    found = json.loads(ledger.read_text()) if ledger.exists() else {"lines": {}}
+    now = circumstances(engine)
     versions = ", ".join(now["versions"])
     found["machine"] = {"system": now["system"], "versions": versions, "device": now["device"]}
-    for line in lines(seed):
-        if not re.search(pattern, line.title):
-            continue
-        for count in map(int, threads.split(",")):
-            click.echo(f"{line.title}, {count} threads")
+    if engine != "cpu":
+        found["machine"] |= {"engine": engine, "driver": now["driver"]}
+    for line in lines:
+        for count in map(int, threads.split(",") if engine == "cpu" else "1"):
+            key = f"{line.title}, {count} thread{'s'[: count - 1]}"
+            key = key if engine == "cpu" else line.title
+            click.echo(key)
             rows = [
-                {name: row[name] for name in KEPT if name in row} for row in outcomes(line, count)
+                {name: row[name] for name in KEPT if name in row}
+                for row in outcomes(line, engine, count)
             ]
             ratios = [row["ratio"] for row in rows if "ratio" in row]
             if ratios:
                 mean = statistics.geometric_mean(ratios)
                 click.echo(f"mean {mean:.2f}, least {min(ratios):.2f} of {len(ratios)}")
-            found["lines"][f"{line.title}, {count} thread{'s'[: count - 1]}"] = {
+            found["lines"][key] = {
                 "title": line.title, "threads": count, "seed": seed, "goal": line.goal,
                 "least": line.least, "date": now["date"], "rows": rows,
             }  # fmt: skip
             if write:
-                LEDGER.write_text(json.dumps(found, indent=1) + "\n")
-                PAGE.write_text(page(found))
+                ledger.write_text(json.dumps(found, indent=1) + "\n")
+                page_of(engine).write_text(page(found))
 
 
 if __name__ == "__main__":

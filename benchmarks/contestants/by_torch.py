@@ -25,13 +25,21 @@ from benchmarks.contestants.by_torch_memory import (
     dilation,
     padding,
 )
-from benchmarks.contestants.contestant import Contestant, LeftOut, Terms, activations, period_of
+from benchmarks.contestants.contestant import (
+    Contestant,
+    LeftOut,
+    Terms,
+    activations,
+    period_of,
+    typed,
+)
 from benchmarks.measuring.sampling import Repeat, one_by_one
 from dnncore.problem import Problem
 
 __all__ = ["Call", "Place", "call_of", "contestant", "contestants", "places"]
 
 aten = torch.ops.aten
+INTEGERS = {"s8": torch.int8, "s32": torch.int32}  # of products of integers
 MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
 
 
@@ -69,7 +77,7 @@ class Call:
     def spoil(self) -> None:
         """Overwrite the outputs of a run with NaN: a graph has run while it was captured."""
         for tensor in self.results().values() if self.last else ():
-            tensor.fill_(math.nan)
+            tensor.fill_(math.nan if tensor.is_floating_point() else -1)
 
     def results(self) -> dict[str, Any]:
         """The tensors of the last run's outputs by argument name, with logical dims."""
@@ -154,9 +162,10 @@ def call_of(problem: Problem, place: Place) -> Call:
     if builder is None or attr.post_ops:
         raise LeftOut(f"torch has no {'post-ops' if attr.post_ops else op.KIND} in eager mode")
     types = {desc.data_type for row, desc in op.tensors() if row.name != "workspace"}
-    if attr.words or not types <= set(DATA_TYPES):
+    of_integers = isinstance(op, dnn.MatMul) and types == set(INTEGERS)
+    if attr.words or not (types <= set(DATA_TYPES) or of_integers):
         raise LeftOut(f"torch has no {op.KIND} of {', '.join(sorted(types))} in eager mode")
-    if len(types) > 1 and type(op) not in BUILDERS and not place.exact:
+    if len(types) > 1 and type(op) not in BUILDERS and not (place.exact or of_integers):
         raise LeftOut(f"torch computes {op.KIND} in one type")
     with torch.inference_mode():
         run = builder(op, _tensors(op, place))
@@ -193,7 +202,7 @@ def _tensors(op: Any, place: Place) -> dict[str, Any]:
     tensors = {row.name: _tensor(op, row.name, desc, place) for row, desc in op.tensors()}
     for row, _ in op.tensors():
         if row.direction == "out":
-            tensors[row.name].fill_(math.nan)
+            tensors[row.name].fill_(math.nan if tensors[row.name].is_floating_point() else -1)
     if isinstance(op, dnn.PoolingBackward):
         tensors["src"] = _tensor(op, "src", op.diff_src, place)
     return tensors
@@ -201,7 +210,7 @@ def _tensors(op: Any, place: Place) -> dict[str, Any]:
 
 def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
     """The tensor of an argument. As in torch, grouped weights have no dim of groups."""
-    tensor = _values(name, desc.dims, place).to(DATA_TYPES[desc.data_type])
+    tensor = _values(name, desc, place).to((DATA_TYPES | INTEGERS)[desc.data_type])
     if place.exact:
         tensor = tensor.double()
     if isinstance(op, dnn.MatMul):
@@ -214,11 +223,12 @@ def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
     return tensor
 
 
-def _values(name: str, dims: tuple[int, ...], place: Place) -> Any:
-    """The values of `values_of`, made on the device."""
-    period = torch.from_numpy(period_of(name, dims, place.draw)).to(place.device)
-    count = math.prod(dims)
-    return period.repeat(-(-count // max(1, len(period))))[:count].reshape(dims)
+def _values(name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
+    """The values of `values_of` in the range of the type, made on the device."""
+    drawn = typed(name, period_of(name, desc.dims, place.draw), desc.data_type)
+    period = torch.from_numpy(drawn).to(place.device)
+    count = math.prod(desc.dims)
+    return period.repeat(-(-count // max(1, len(period))))[:count].reshape(desc.dims)
 
 
 # -- convolution and products ----------------------------------------------------------------------
@@ -276,6 +286,10 @@ def _inner_product_weights(_op: Any, t: Tensors) -> Run:
 
 def _matmul(_op: Any, t: Tensors) -> Run:
     bias, src, weights, dst = t.get("bias"), t["src"], t["weights"], t["dst"]
+    if src.dtype == torch.int8:
+        if bias is not None or src.ndim != 2:
+            raise LeftOut("torch has only plain products of two matrices of integers")
+        return lambda: torch._int_mm(src, weights, out=dst)
     if bias is None and not dst.is_contiguous() and dst.mT.is_contiguous():
         return lambda: torch.matmul(weights.mT, src.mT, out=dst.mT).mT
     if bias is None:

@@ -7,11 +7,12 @@ import pytest
 pytest.importorskip("benchmarks.low_precision", exc_type=ImportError)
 
 from benchmarks import low_precision
+from benchmarks.problems import type_lines
 from dnncore.problem import read
 
 
 def test_each_group_has_problems_of_its_types():
-    groups = low_precision.lines(seed=3)
+    groups = type_lines.cpu_lines(seed=3)
     assert len({group.title for group in groups}) == len(groups)
     for group in groups:
         types = group.title.split()[0]
@@ -26,12 +27,45 @@ def test_the_same_problem_in_f32():
     (problem,) = read(
         "--matmul --dt=u8:s8:u8 --attr-scales=src:0+wei:2 --attr-post-ops=relu 3x4:4x5"
     )
-    assert str(low_precision.in_f32(problem)) == "--matmul --attr-post-ops=relu 3x4:4x5"
+    assert str(type_lines.in_f32(problem)) == "--matmul --attr-post-ops=relu 3x4:4x5"
 
 
-def test_the_page_is_that_of_its_ledger():
-    record = json.loads(low_precision.LEDGER.read_text())
-    assert low_precision.PAGE.read_text() == low_precision.page(record)
+def test_each_group_of_a_gpu_has_problems_of_its_types():
+    groups = type_lines.gpu_lines(seed=3)
+    assert len({group.title for group in groups}) == len(groups)
+    for group in groups:
+        assert group.problems
+        (data_type,) = {"f16", "bf16", "s8", "f32"} & set(group.title.split(" over ")[0].split())
+        for problem in group.problems:
+            found = {desc.data_type for _, desc in problem.op.tensors()}
+            assert data_type in found
+            assert found <= {data_type, "s32" if data_type == "s8" else "f32"}  # or a bias
+            assert len(type_lines.variants(group, problem)) == max(1, len(group.formats))
+
+
+def test_the_fastest_format_of_each_side_counts():
+    (problem,) = read("--conv --dt=f16 g4mb1ic4oc4ih5oh5kh3ph1")
+    line = type_lines.TypesLine("t", None, None, [problem], ("cpu",), type_lines.ORDERS)
+    rows = [
+        {"problem": str(own), "impl": "a", "peer": "cpu", "peer_impl": name, "ours_ms": ours,
+         "peer_ms": theirs, "ratio": theirs / ours}
+        for own, name, ours, theirs in zip(type_lines.variants(line, problem), ("b", "c"),
+                                           (1.0, 2.0), (8.0, 3.0), strict=True)
+    ]  # fmt: skip
+    found = low_precision.best(rows)
+    assert found["problem"] == rows[0]["problem"]
+    assert (found["peer_impl"], found["ratio"]) == ("c", 3.0)
+    wrong = {"problem": "p", "wrong": "differs"}
+    assert low_precision.best([rows[0], wrong]) == wrong
+    absent = {"problem": "p", "left_out": "no such format"}
+    assert low_precision.best([absent, rows[0]])["ratio"] == 8.0
+    assert low_precision.best([absent, absent]) == absent
+
+
+@pytest.mark.parametrize("engine", ["cpu"])
+def test_the_page_is_that_of_its_ledger(engine):
+    record = json.loads(low_precision.ledger_of(engine).read_text())
+    assert low_precision.page_of(engine).read_text() == low_precision.page(record)
 
 
 def test_the_page_has_means_goals_and_what_is_left_out():
