@@ -128,7 +128,8 @@ def gpu_lines(seed: int) -> list[TypesLine]:
         TypesLine("s8 matmul", 0.4, None, texts(*(f"{INTEGERS} {shape}" for shape in shapes)),
                   CUDA, WEIGHTS),
         *(TypesLine(f"{t} convolution, sample of 20, all directions", 0.6, None,
-                    sample(seed, (t,), GRADIENTS, (4, 32), DENSE), CUDA) for t in HALVES),
+                    in_one_type(sample(seed, (t,), GRADIENTS, (4, 32), DENSE), t), CUDA)
+          for t in HALVES),
         *(TypesLine(f"{t} convolution {way}, ResNet-50, batch 32", 0.6, None,
                     network(t, 32, way), CUDA) for t in HALVES for way in GRADIENTS),
         *(TypesLine(f"portable {t} matmul over f32", 1.5, None, portable(t), F32) for t in HALVES),
@@ -139,6 +140,15 @@ def gpu_lines(seed: int) -> list[TypesLine]:
           for t in (*HALVES, "f32") for kind in ("depthwise", "grouped", "hold_out")
           for way in GRADIENTS),
     ]  # fmt: skip
+
+
+def in_one_type(problems: Sequence[Problem], data_type: str) -> list[Problem]:
+    """The problems with biases of the type of the other tensors, as cuDNN has them."""
+    biased = [any("bias" in row.name for row, _ in problem.op.tensors()) for problem in problems]
+    return [
+        changed(problem, {"bia-dt": data_type}) if has_bias else problem
+        for problem, has_bias in zip(problems, biased, strict=True)
+    ]
 
 
 def portable(data_type: str) -> list[Problem]:
