@@ -1,8 +1,8 @@
-"""Measures bf16, f16, integers and 4-bit weights. Writes docs/benchmarks_types.md.
+"""Measures bf16, f16, integers and 4-bit weights beside other libraries, and writes a page.
 
-    python -m benchmarks.low_precision                       # everything, with one and two threads
+    python -m benchmarks.low_precision                       # docs/benchmarks_types.md
     python -m benchmarks.low_precision --line=int8 --threads=1
-    python -m benchmarks.low_precision --engine=opencl:0     # a GPU: docs/benchmarks_types_gpu.md
+    python -m benchmarks.low_precision --engine=opencl:0     # docs/benchmarks_types_gpu.md
     python -m benchmarks.low_precision --engine=opencl:0 --build=1/8  # compile an eighth of it
 
 Groups of problems beside oneDNN, torch, cuDNN and cuBLAS, where they have the types, are measured
@@ -31,7 +31,15 @@ from benchmarks.measuring.circumstances import circumstances
 from benchmarks.measuring.contest import QUEUED, Outcome
 from benchmarks.measuring.processes import Settings, measured
 from benchmarks.measuring.sampling import in_turn
-from benchmarks.problems.type_lines import F32, TypesLine, cpu_lines, gpu_lines, in_f32, variants
+from benchmarks.problems.type_lines import (
+    F32,
+    REASONS,
+    TypesLine,
+    cpu_lines,
+    gpu_lines,
+    in_f32,
+    variants,
+)
 from dnncore.problem import Problem
 from dnncore.testing.running.shard import Shard
 
@@ -139,8 +147,18 @@ def page(record: dict[str, Any]) -> str:
         command += f" --engine={record['machine']['engine']}" if of_gpu else ""
         command += "" if of_gpu else f" --threads={line['threads']}"
         command += f" --seed={line['seed']}"
-        parts.append(f"## {key}\n\nMeasured by\n`{command}`.\n\n{markdown(names, rows)}")
+        reason = f"\n\n{why_missed(line)}" if why_missed(line) else ""
+        parts.append(f"## {key}\n\nMeasured by\n`{command}`.{reason}\n\n{markdown(names, rows)}")
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def why_missed(line: dict[str, Any]) -> str:
+    """The reason why a group misses its goals; empty if it holds them, or none is known."""
+    ratios = [row["ratio"] for row in line["rows"] if "ratio" in row]
+    mean = statistics.geometric_mean(ratios) if ratios else 0.0
+    if mean >= (line["goal"] or 0) and min(ratios, default=0.0) >= (line["least"] or 0):
+        return ""
+    return next((text for name, text in REASONS.items() if re.search(name, line["title"])), "")
 
 
 HEAD = """# Benchmarks of types
@@ -170,7 +188,7 @@ Device: {device}, driver {driver}.
 others compare with torch in CUDA graphs: cuDNN for convolutions, cuBLAS for products. f32 is
 computed without TF32. Results are compared with float64. Convolutions in groups are measured with
 row-major and with channels-last images, and products of s8 with both orders of weights; the fastest
-of each side counts. A row of one problem is measured again by
+of each side counts. "hold_out" are layers of no network. A row of one problem is measured again by
 `python -m benchmarks.compare --engine={engine} --peer=cudnn,torch-cuda PROBLEM`.
 """
 

@@ -10,7 +10,7 @@ from benchmarks.corpus.sample import Choices, draw
 from benchmarks.problems.problem_sets import changed, distinct, read_set
 from dnncore.problem import Problem, read
 
-__all__ = ["F32", "TypesLine", "cpu_lines", "gpu_lines", "in_f32", "variants"]
+__all__ = ["F32", "REASONS", "TypesLine", "cpu_lines", "gpu_lines", "in_f32", "variants"]
 
 ONEDNN = ("onednn-3.2", "onednn-3.13")
 CUDA = ("cudnn", "torch-cuda")
@@ -115,6 +115,19 @@ HALVES = ("f16", "bf16")
 ORDERS = ({"stag": "abcd", "dtag": "abcd"}, {"stag": "acdb", "dtag": "acdb"})
 WEIGHTS = ({"wtag": "any"}, {"wtag": "ba"})  # cuBLAS is faster with columns of weights
 PORTABLE = "opencl:tiled*"
+# Why groups miss their goals, by expressions of titles.
+REASONS = {
+    "^b?f16 convolution BWD_W": "3x3 taps over small images are slowest: their products are divided"
+    " into ranges of pixels, and a second kernel adds the ranges.",
+    "^portable b?f16 matmul": "The kernels for any GPU read halves and compute in f32, and"
+    " arithmetic, not memory, limits a product.",
+    "^b?f16 grouped convolution BWD_W": "Groups of up to 8 channels are computed without tensor"
+    " cores, and those of 16 as a product of their own each, which fills a small part of a tile.",
+    "^b?f16 grouped": "Groups of 4 and 8 channels are computed without tensor cores, and groups of"
+    " 32 channels with 7 x 7 pixels take twice cuDNN's time.",
+    "^b?f16 depthwise": "At 7 x 7 pixels, enqueueing a call, about 8 us, takes longer than its"
+    " kernel, and cuDNN's calls are in a graph.",
+}
 INTEGERS = "--matmul --dt=s8:s8:s32 --stag=ab --dtag=ab"
 
 

@@ -61,7 +61,7 @@ def test_the_fastest_format_of_each_side_counts():
     assert low_precision.best([absent, absent]) == absent
 
 
-@pytest.mark.parametrize("engine", ["cpu"])
+@pytest.mark.parametrize("engine", ["cpu", "opencl:0"])
 def test_the_page_is_that_of_its_ledger(engine):
     record = json.loads(low_precision.ledger_of(engine).read_text())
     assert low_precision.page_of(engine).read_text() == low_precision.page(record)
@@ -80,3 +80,11 @@ def test_the_page_has_means_goals_and_what_is_left_out():
     assert "| t, 1 thread | 2, 1 left out | 4.00 | 2.00 | >= 2.5 | 2026-11-27 |" in page
     assert "| `--matmul 3x4:4x6` |  |  | no types |  |  |" in page
     assert "--line=t$' --threads=1 --seed=1" in page
+
+
+def test_a_missed_goal_has_a_reason():
+    line = {"title": "portable f16 matmul over f32", "goal": 1.5, "least": None}
+    rows = [{"problem": "--matmul 3x4:4x5", "ratio": 1.4}]
+    assert "compute in f32" in low_precision.why_missed(line | {"rows": rows})
+    assert not low_precision.why_missed(line | {"rows": [rows[0] | {"ratio": 1.6}]})
+    assert not low_precision.why_missed(line | {"title": "another", "rows": rows})
