@@ -88,3 +88,19 @@ def test_a_missed_goal_has_a_reason():
     assert "compute in f32" in low_precision.why_missed(line | {"rows": rows})
     assert not low_precision.why_missed(line | {"rows": [rows[0] | {"ratio": 1.6}]})
     assert not low_precision.why_missed(line | {"title": "another", "rows": rows})
+
+
+@pytest.mark.parametrize("weights", ["ab", "ba"])
+def test_torch_computes_products_of_integers(weights):
+    by_torch = pytest.importorskip("benchmarks.contestants.by_torch", exc_type=ImportError)
+    text = f"--matmul --dt=s8:s8:s32 --stag=ab --wtag={weights} --dtag=ab 24x16:16x32"
+    (problem,) = read(text)
+    calls = [by_torch.call_of(problem, by_torch.Place(exact=exact)) for exact in (False, True)]
+    for call in calls:
+        call.run()
+    got, expected = (call.outputs()["dst"] for call in calls)
+    assert got.dtype == "int32"
+    assert (got == expected).all()
+    (biased,) = read(text.replace("--stag", "--bia-dt=s32 --stag"))
+    with pytest.raises(by_torch.LeftOut):
+        by_torch.call_of(biased, by_torch.Place())
