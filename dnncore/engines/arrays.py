@@ -6,6 +6,7 @@ copies. False never copies; where a copy would be necessary, `DescriptorError` h
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.ma import MaskedArray  # numpy would import it at a call, beside whic
 
 from dnncore.errors import DescriptorError, printable
 from dnncore.interrupts import pass_on
-from dnncore.tensors.datatypes import data_type, from_numpy_dtype
+from dnncore.tensors.datatypes import data_type, from_numpy_dtype, rounded
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -135,6 +136,14 @@ def refuse_copy(why: str) -> NoReturn:
     )
 
 
+def _as_float(value: Any) -> float:
+    """The nearest float64; an infinity for integers beyond all of them."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def element_of(value: object, name: str) -> Any:
     """A number in a data type. Numpy would take texts, None and complex numbers, too."""
     try:
@@ -142,10 +151,13 @@ def element_of(value: object, name: str) -> Any:
             raise TypeError("not a real number")
         if np.ndim(value) != 0:  # type: ignore[arg-type]  # callers pass anything
             raise TypeError("not a single number")
-        number = float(value)  # type: ignore[arg-type]  # callers pass anything
+        row = data_type(name)
         with np.errstate(over="ignore", invalid="raise"):
-            element = np.asarray(number).astype(data_type(name).dtype)[()]
-        if not data_type(name).is_float and float(element) != number:
+            if row.is_float:
+                return rounded(np.asarray(_as_float(value)), row.dtype)[()]
+            whole = int(value)  # type: ignore[call-overload]  # callers pass anything
+            element = np.asarray(whole, np.int64).astype(row.dtype)[()]
+        if not int(element) == whole == value:
             raise ValueError("out of range, or not a whole number")
     except Exception as error:  # a value of any class may raise anything
         raise DescriptorError(

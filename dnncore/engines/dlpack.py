@@ -4,8 +4,8 @@ A capsule that is exported is made by numpy, for an array of bytes with the shap
 the tensor. Then type, device and address are set. So its deleter is numpy's own, which also works
 while the interpreter ends; a function of Python does not.
 
-A capsule that is imported stays as it is, and is kept as long as its elements are used. Its own
-destructor then calls the exporter's deleter.
+A capsule that is imported is kept as long as its elements are used. Meanwhile its name says that it
+is consumed. Then it gets its own name back, so that its destructor calls the exporter's deleter.
 """
 
 from __future__ import annotations
@@ -65,6 +65,37 @@ _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.argtypes, _is_valid.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.argtypes, _pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+
+
+_name_of = ctypes.pythonapi.PyCapsule_GetName
+_name_of.argtypes, _name_of.restype = [ctypes.py_object], ctypes.c_void_p
+_rename = ctypes.pythonapi.PyCapsule_SetName
+_rename.argtypes, _rename.restype = [ctypes.py_object, ctypes.c_void_p], ctypes.c_int
+_allocate = ctypes.pythonapi.PyMem_RawMalloc
+_allocate.argtypes, _allocate.restype = [ctypes.c_size_t], ctypes.c_void_p
+
+
+def _lasting(text: bytes) -> int:
+    """The address of a text that is never freed: a capsule may outlive this module."""
+    address = _allocate(len(text) + 1)
+    ctypes.memmove(address, text + b"\0", len(text) + 1)
+    return int(address)
+
+
+_USED = {name: _lasting(b"used_" + name) for name in (b"dltensor", b"dltensor_versioned")}
+
+
+class _Consumed:
+    """A capsule that nobody else may consume, as long as this object lives."""
+
+    __slots__ = ("_capsule", "_name")
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule, self._name = capsule, _name_of(capsule)
+        _rename(capsule, _USED[ctypes.string_at(self._name)])
+
+    def __del__(self, rename: Any = _rename) -> None:
+        rename(self._capsule, self._name)
 
 
 def _opened(capsule: object) -> tuple[_Tensor, _Versioned | None]:
@@ -192,7 +223,7 @@ def _read(capsule: object, device: tuple[int, ...]) -> ImportedTensor:
     return ImportedTensor(
         dims, strides, name, (device[0], device[1]), address, offset,
         is_packed=tensor.bits < 8 and not flags & PADDED,
-        is_read_only=bool(flags & READ_ONLY), keeps=capsule,
+        is_read_only=bool(flags & READ_ONLY), keeps=_Consumed(capsule),
     )  # fmt: skip
 
 

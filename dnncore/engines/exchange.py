@@ -34,6 +34,8 @@ def from_numpy(
     """Implement `Memory.from_numpy` on a checked engine."""
     _check_copy(copy)
     array = checked_values(values)
+    if copy is False and isinstance(values, int | float | list | tuple | np.generic):
+        refuse_copy(f"the elements of {type(values).__name__} are not in an array")
     if desc is None:
         desc = desc_of(array, own_layout=copy is False, may_repeat=True)
     return _from_array(cls, array, desc, engine, copy)

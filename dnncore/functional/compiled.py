@@ -24,6 +24,7 @@ from dnncore.ops.operation import widened
 from dnncore.ops.types import HALF_TYPES
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.selection.reorder import reorder
+from dnncore.tensors.datatypes import rounded
 from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.tensors.strides import Dims
 
@@ -212,7 +213,7 @@ def _ready(array: Array, dtype: Any, prepared: Callable[[Array], Array] | None) 
     if prepared is not None:
         array = prepared(array)
     if array.dtype != dtype or not array.flags.c_contiguous:
-        array = np.asarray(array, dtype, order="C")
+        array = np.ascontiguousarray(array if array.dtype == dtype else rounded(array, dtype))
     return array
 
 

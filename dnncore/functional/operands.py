@@ -26,6 +26,7 @@ Result = Any
 """A new array of the inputs' kind."""
 
 _HALVES = tuple(map(numpy_dtype, HALF_TYPES))
+_TINY = tuple(map(numpy_dtype, ("f8_e4m3", "f8_e5m2", "s4", "u4")))  # numpy does not compare them
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,9 @@ def _holds(wide: np.dtype[Any], kind: np.dtype[Any]) -> bool:
 def _common_type(dtypes: Sequence[Any], wide: np.dtype[Any]) -> Any:
     """The half type of one of them if all others fit into it, else the wide type."""
     halves = [dtype for dtype in dtypes if dtype in _HALVES]
-    fit = halves and all(np.can_cast(dtype, halves[0], "safe") for dtype in dtypes)
+    fit = halves and all(
+        dtype in _TINY or np.can_cast(dtype, halves[0], "safe") for dtype in dtypes
+    )
     return halves[0] if fit else wide
 
 

@@ -18,7 +18,9 @@ from dnncore.errors import DescriptorError
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = ["DATA_TYPES", "DataType", "data_type", "from_numpy_dtype", "numpy_dtype"]
+__all__ = [
+    "DATA_TYPES", "DataType", "data_type", "from_numpy_dtype", "numpy_dtype", "rounded",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +115,18 @@ def from_numpy_dtype(dtype: DTypeLike) -> str:
         raise DescriptorError(
             f"data type: numpy dtype {dtype!r} is not supported; convert to one of {known}"
         ) from None
+
+
+def rounded(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Convert numbers to another type; float64 is rounded once to each floating type.
+
+    ml_dtypes rounds float64 to float32 first. If that is inexact, an odd last bit makes the second
+    rounding right (S. Boldo and G. Melquiond 2008).
+    """
+    values = np.asarray(values)
+    if values.dtype != np.float64 or dtype.isbuiltin == 1:
+        return values.astype(dtype)
+    nearest = values.astype(np.float32)
+    cut = np.where(abs(nearest) > abs(values), np.nextafter(nearest, np.float32(0)), nearest)
+    odd = (cut.view(np.uint32) | 1).view(np.float32)
+    return np.where((cut == values) | np.isnan(cut), cut, odd).astype(dtype)

@@ -448,3 +448,60 @@ def test_torch_takes_whatever_layout_a_memory_has():
                 raise AssertionError(bad)
         """)
     )
+
+
+# -- single numbers, lists and consumed capsules ---------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], (1, 2), 3.0, np.float32(1)], ids=str)
+def test_lists_and_numbers_cannot_be_shared(values):
+    with pytest.raises(dnn.DescriptorError, match="not in an array; use copy=None"):
+        dnn.Memory.from_numpy(values, copy=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("s64", 2**53 + 1, 2**53 + 1), ("s64", 2**63 - 1, 2**63 - 1), ("s64", -(2**63), -(2**63)),
+        ("f16", 10**400, np.inf), ("bf16", -(10**400), -np.inf),
+        ("bf16", 1 + 2**-8 + 2**-30, 1 + 2**-7), ("bf16", 1 + 2**-8, 1.0),
+        ("bf16", -(1 + 2**-8 + 2**-30), -(1 + 2**-7)), ("f8_e5m2", 1 + 2**-3 + 2**-40, 1.25),
+    ],
+)  # fmt: skip
+def test_fill_rounds_once(name, value, expected):
+    """Not by way of float64 for integers, nor of float32 for small types."""
+    memory = dnn.Memory(dnn.MemoryDesc((3,), name))
+    memory.fill(value)
+    assert [type(expected)(x) for x in memory.numpy()] == [expected] * 3
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**400, 0.5, float("nan")])
+def test_fill_refuses_what_64_bits_cannot_hold(value):
+    with pytest.raises(dnn.DescriptorError, match="that s64 can hold"):
+        dnn.Memory(dnn.MemoryDesc((3,), "s64")).fill(value)
+
+
+def test_an_imported_capsule_is_consumed():
+    class OneCapsule:
+        """Gives its only capsule to everybody who asks."""
+
+        def __init__(self, array):
+            self.capsule = array.__dlpack__()
+
+        def __dlpack__(self, **_):
+            return self.capsule
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    array = np.arange(5.0)
+    exporter = OneCapsule(array)
+    memory = dnn.Memory.from_dlpack(exporter)
+    assert "used_dltensor" in repr(exporter.capsule)
+    with pytest.raises(dnn.DescriptorError, match="must return a capsule named dltensor"):
+        dnn.Memory.from_dlpack(exporter)
+    np.testing.assert_array_equal(memory.numpy(), np.arange(5.0))
+    alive = weakref.ref(array)
+    del array, memory, exporter
+    gc.collect()
+    assert alive() is None

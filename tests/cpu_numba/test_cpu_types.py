@@ -101,3 +101,11 @@ def test_the_largest_of_all_halves(kind, tag):
         dnn.PrimitiveDesc(op, CPU, impl=impl).primitive().execute(stream, src=memory, dst=result)
         found.append(result.numpy().astype(np.float32))
     np.testing.assert_array_equal(*found)
+
+
+def test_a_bias_with_gaps_is_cut_from_a_row_of_ones():
+    """Sums of an odd number of pairs of bf16, in two places that are not neighbours."""
+    for problem in read("--ip --dir=BWD_WB --dt=bf16:f32:bf16 --bia-dt=f32 --btag=a@2 mb5ic3oc2"):
+        result = run_case(problem, CPU, impl="cpu_numba:*", checks=["integers", "random"])
+        assert result.impl_names
+        assert not result.failures

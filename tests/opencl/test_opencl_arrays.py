@@ -191,10 +191,6 @@ def test_functions_return_arrays_on_the_queue_of_their_inputs(engine, queue, own
 @pytest.mark.parametrize("dtype", ["f2", ml_dtypes.bfloat16, "i1", "u1", "i2", "f4"])
 def test_types_are_those_of_numpys_arrays(queue, dtype):
     values = (VALUES + (8 if dtype == "u1" else 0)).astype(dtype)
-    if dtype == "i2":
-        with pytest.raises(dnn.DescriptorError, match="data type"):
-            F.relu(cla.to_device(queue, values))
-        return
     array = cla.to_device(queue, values)
     for got, right in (
         (F.relu(array), F.relu(values)),
@@ -348,3 +344,13 @@ def test_the_end_of_a_process_and_forks(name):
     """
     done = run_python(code)
     assert (done.returncode, done.stdout) == (0, "0 9.0\n"), done.stderr
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int16, np.uint16])
+def test_functions_take_arrays_of_types_that_no_memory_has(queue, dtype):
+    values = np.array([0, 1, 7], dtype)
+    ones, twos = (cla.to_device(queue, np.full(3, x, np.float32)) for x in (1, 2))
+    found = F.add(cla.to_device(queue, values), ones)
+    np.testing.assert_array_equal(found.get(), values + np.float32(1))
+    chosen = F.where(cla.to_device(queue, values), ones, twos) if dtype is np.bool_ else None
+    assert chosen is None or chosen.get().tolist() == [2, 1, 1]

@@ -774,3 +774,20 @@ def test_mistakes_are_reported(call, message):
 def test_a_bias_may_have_any_strides(bias):
     src, weights = np.ones((2, 3), "f4"), np.ones((4, 3), "f4")
     np.testing.assert_array_equal(F.linear(src, weights, bias), src @ weights.T + bias)
+
+
+@pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    "other", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.int4, ml_dtypes.uint4, bool]
+)
+def test_small_types_beside_a_half_type_give_the_half_type(half, other):
+    result = F.add(np.ones(2, half), np.ones(2, other), engine="cpu")
+    assert result.dtype == half
+    assert result.tolist() == [2, 2]
+
+
+def test_a_number_of_python_is_rounded_to_bfloat16_once():
+    """It is above the middle of 1 and 1 + 2**-7, and would become the middle in float32."""
+    zeros = np.zeros(2, ml_dtypes.bfloat16)
+    assert F.add(zeros, 1 + 2**-8 + 2**-30, engine="cpu").tolist() == [1 + 2**-7] * 2
+    assert F.add(zeros, 1 + 2**-8, engine="cpu").tolist() == [1.0] * 2

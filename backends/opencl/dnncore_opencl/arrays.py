@@ -80,6 +80,7 @@ class PyOpenCLArrays(DeviceArrays):
 
     def memory(self, array: Any, engine: Any, desc: MemoryDesc | None = None) -> Memory:
         """A memory over the array's buffer."""
+        array = _readable(array, engine)
         data = array.base_data
         found = self._queues.of.get(id(array.queue))
         if found is None or found.engine is not engine or array.queue is None:
@@ -119,6 +120,27 @@ def _row_major(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
         strides.append(width)
         width *= size
     return tuple(reversed(strides))
+
+
+def _readable(array: Any, engine: Any) -> Any:
+    """The array, or the same numbers in a type of the library: booleans are bytes.
+
+    Integers of 16 bits, which no kernel reads, are converted on the host.
+    """
+    if array.dtype == np.bool_:
+        return array.view(np.uint8)
+    if array.dtype not in (np.int16, np.uint16):
+        return array
+    from pyopencl.array import to_device
+
+    queue = array.queue or engine.stream().native
+    if array.flags.forc:
+        values = array.get(queue)
+    else:  # pyopencl reads only arrays without gaps
+        raw = np.empty(array.base_data.size, np.uint8)
+        pyopencl().enqueue_copy(queue, raw, array.base_data, wait_for=array.events)
+        values = np.ndarray(array.shape, array.dtype, raw, array.offset, array.strides)
+    return to_device(queue, values.astype(np.float32))
 
 
 def _check_context(array: Any, engine: Any) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dnncore.backend import Attributes, MemoryDesc, Operation, Refused
 from dnncore_cpu_numba.codegen.nest import Nest
-from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch
+from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Table
 
 MOST_PLACES = 1 << 24  # of a dim, in tables of a few words each
 
@@ -70,7 +72,11 @@ def moved(address: Any, nbytes: int) -> Any:
     """An address plus an offset in bytes."""
     if isinstance(address, int):
         return address + nbytes
-    return replace(address, byte_offset=address.byte_offset + nbytes) if nbytes else address
+    if not nbytes:
+        return address
+    if isinstance(address, Table):
+        return Table(address.array.reshape(-1).view(np.uint8)[nbytes:])
+    return replace(address, byte_offset=address.byte_offset + nbytes)
 
 
 def walked(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
