@@ -9,8 +9,9 @@ static inline uint random_number(const long seed, const long offset, const long 
         words = (uint4)(high2 ^ words.y ^ key.x, low2, high ^ words.w ^ key.y, low);
         key += (uint2)(0x9E3779B9u, 0xBB67AE85u);
     }
-    const int word = place & 3;
-    return word == 0 ? words.x : word == 1 ? words.y : word == 2 ? words.z : words.w;
+    // Oclgrind returns other words for a chain of conditions on place & 3.
+    const uint2 pair = place & 2 ? words.zw : words.xy;
+    return place & 1 ? pair.y : pair.x;
 }
 
 // Whether dropout keeps the element at a place. A conversion beyond the range would be undefined.
