@@ -51,6 +51,10 @@ GRADIENTS: Operations = (
     backend.InnerProductBackwardData, backend.InnerProductBackwardWeights,
 )  # fmt: skip
 
+NOT_PRODUCTS: Operations = (
+    backend.Binary, backend.PoolingForward, backend.Reduction, backend.SoftmaxForward, backend.Sum,
+)  # fmt: skip
+
 # Every element is computed by one thread, in one order.
 DETERMINISTIC: Operations = (
     backend.Binary, backend.EltwiseForward, backend.EltwiseBackward, backend.LRNForward,
@@ -151,6 +155,13 @@ def _between(sources: str, targets: str) -> Rule:
     return lambda op, _attr: (
         op.src.data_type in sources.split() and (op.dst.data_type in targets.split())
     )
+
+
+def _makes_integers(op: Any, _attr: Attributes) -> bool:
+    """Whether results are integers of numbers that may be NaN, such as those of 0 / 0."""
+    read = [desc for argument, desc in op.tensors() if argument.direction == "in"]
+    may_be_nan = any(map(_is_float, read)) or getattr(op, "algorithm", "") == "div"
+    return may_be_nan and op.result.data_type in ("s32", "s8", "u8")
 
 
 def _has_odd_blocks(op: Any, _attr: Attributes) -> bool:
@@ -298,8 +309,8 @@ OF_SPECIAL_NUMBERS = (
     Deviation((backend.SoftmaxBackward,), "loses NaN", _of("log"), "*jit*"),
     Deviation((backend.InnerProductBackwardWeights,), "makes NaN of infinity", _is_bf16,
               kind="type"),
-    Deviation((backend.Reorder,), "makes another integer of NaN and infinity",
-              _between("f32 bf16", "s32 s8 u8"), kind="type"),
+    Deviation((*NOT_PRODUCTS, backend.Reorder), "makes another integer of NaN and infinity",
+              _makes_integers, kind="type"),
     Deviation((backend.Reorder,), "loses the sign of 0 if there are more than 6 dims",
               lambda op, _attr: op.src.ndims > 6, "simple*", kind="shape"),
     Deviation((backend.Reorder,), "loses the sign of 0", _has_f16, kind="type"),
