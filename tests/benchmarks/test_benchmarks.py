@@ -33,8 +33,8 @@ from benchmarks.problems.problem_sets import changed, distinct, pass_of, read_se
 from dnncore.problem import read
 
 ROOT = Path(__file__).parents[2]
-SETS = ("alexnet", "vgg_16", "googlenet", "resnet_50", "mobilenet", "odd", "matmul", "memory_bound",
-        "memory_bound_gpu", "products", "reorders")  # fmt: skip
+SETS = ("alexnet", "vgg_16", "googlenet", "resnet_50", "mobilenet", "groups", "odd", "matmul",
+        "memory_bound", "memory_bound_gpu", "products", "reorders")  # fmt: skip
 TINY = "--eltwise --dir=FWD_I 2x16x8x8"
 
 

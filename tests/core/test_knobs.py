@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy import registered, relu_op
 
@@ -154,6 +154,7 @@ VALUES = st.dictionaries(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # on a busy machine
 @given(VALUES)
 def test_the_text_of_values_is_read_back(values):
     assert read_knobs(write_knobs(values)) == values
