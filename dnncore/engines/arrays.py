@@ -155,6 +155,7 @@ def element_of(value: object, name: str) -> Any:
         with np.errstate(over="ignore", invalid="raise"):
             if row.is_float:
                 return rounded(np.asarray(_as_float(value)), row.dtype)[()]
+            # Not by way of float, which has fewer bits than s64.
             whole = int(value)  # type: ignore[call-overload]  # callers pass anything
             element = np.asarray(whole, np.int64).astype(row.dtype)[()]
         if not int(element) == whole == value:

@@ -121,7 +121,8 @@ def rounded(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[An
     """Convert numbers to another type; float64 is rounded once to each floating type.
 
     ml_dtypes rounds float64 to float32 first. If that is inexact, an odd last bit makes the second
-    rounding right (S. Boldo and G. Melquiond 2008).
+    rounding right (S. Boldo and G. Melquiond 2008). The reference has its own function, because it
+    is an oracle.
     """
     values = np.asarray(values)
     if values.dtype != np.float64 or dtype.isbuiltin == 1:

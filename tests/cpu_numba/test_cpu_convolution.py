@@ -223,7 +223,7 @@ def test_what_is_fetched_ahead_changes_nothing(monkeypatch, direction, kernel):
 @pytest.mark.parametrize("direction", ["forward", "backward_weights"])
 @pytest.mark.parametrize("data_type", ["f64", "bf16"])
 def test_pixels_that_no_tap_reads_end_within_a_block(direction, data_type):
-    """Of two pixels in a block, the stride leaves out the second one."""
+    """A block has two pixels. Because of the stride, no tap reads the second one."""
     src = dnn.MemoryDesc((3, 5, 4, 2), data_type, "abCD4c2d")
     weights = dnn.MemoryDesc((6, 5, 1, 1), data_type, "any")
     dst = dnn.MemoryDesc((3, 6, 4, 1), data_type, "nchw")

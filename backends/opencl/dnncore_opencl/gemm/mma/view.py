@@ -65,7 +65,7 @@ class MmaView:
 
     @property
     def extents(self) -> tuple[object, ...]:
-        """What the time of the product depends on, beside the types."""
+        """The sizes and layouts that decide how long the product takes. Types are not included."""
         lines = (self.a_along_k, self.b_along_k, self.window is None)
         sizes = (count(self.rows), count(self.columns), self.gemm.batches, self.gemm.size)
         return (*sizes, *lines, *(digit.size for digit in self.k))
