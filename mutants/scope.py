@@ -138,6 +138,7 @@ RELATED = {
     "ops": ("bad", "reference", "problem"),
     "compare": ("checks", "half", "statistics", "sums"),
     "reference": ("reference", "algorithms", "half"),
+    "quantization": ("matmul", "convolution", "inner", "reorder", "post"),
     "definition": ("reorder", "half"),
     "algorithms": ("eltwise", "binary", "post"),
 }  # fmt: skip
@@ -145,6 +146,7 @@ RELATED = {
 # Files whose tests execute sources in another process, so that no map has their lines -> sources.
 ELSEWHERE = {
     "tests/opencl/test_opencl_mma.py": f"{OPENCL}/gemm/mma/*.cl",
+    "tests/opencl/test_opencl_groups_mma.py": f"{OPENCL}/convolution/groups/groups_mma.cl",
     "tests/opencl/test_opencl_fences.py": f"{OPENCL}/*",
 }
 

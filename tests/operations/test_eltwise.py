@@ -125,6 +125,21 @@ def test_special_values(target: Target, direction, algorithm):
     check(target, op, inputs={"src": src, "diff_dst": np.ones_like(src)})
 
 
+@all_algorithms
+@pytest.mark.parametrize("direction", [forward, backward])
+def test_f64_keeps_its_digits(target: Target, direction, algorithm):
+    """A constant with the digits of float32 alone would be off by 1e-8."""
+    if direction is backward and algorithm["algorithm"] == "round":
+        return
+    src = np.linspace(-3.0, 3.0, 101)
+    op = direction(dnn.MemoryDesc(src.shape, "f64"), algorithm)
+    inputs = {"src": src, "diff_dst": np.ones_like(src)}
+    right = reference_outputs(op, inputs)[op.result_name]
+    for pd in target.primitive_descs(op):
+        got = run(pd, inputs)[op.result_name]
+        np.testing.assert_allclose(got, right, rtol=1e-13, atol=1e-14, err_msg=pd.impl_name)
+
+
 @pytest.mark.parametrize("name", ["tanh", "logistic", "soft_relu", "swish", "mish"])
 def test_small_results_keep_their_relative_accuracy(target: Target, name):
     """8 ulp or one smallest normal number, where the formula itself would cancel.

@@ -138,3 +138,23 @@ def test_large_zero_points_wrap_around(target: Target):
     assert (3 + 2**31 - 1) * (5 - 2**31 + 3) % 2**32 == 16
     for pd in target.primitive_descs(op, attr):
         assert run(pd, inputs)["dst"].tolist() == [[16]], pd.impl_name
+
+
+def test_the_reference_sums_wide_integers_exactly():
+    """All but one of 2^20 products are (2^17 - 1)^2. The sum is odd, and too large for float64."""
+    terms, wide = 1 << 20, 2**17 - 1
+    src, weights = (dnn.MemoryDesc(dims, "u8") for dims in [(1, terms), (terms, 1)])
+    op = dnn.MatMul(src=src, weights=weights, dst=dnn.MemoryDesc((1, 1), "s32"))
+    inputs = {
+        "src": np.full(src.dims, 255, np.uint8),
+        "weights": np.full(weights.dims, 255, np.uint8),
+        "src_zero_points": np.int32([[255 - wide]]),
+        "weights_zero_points": np.int32([[255 - wide]]),
+    }
+    inputs["src"][0, 0] = 254
+    total = wide**2 * (terms - 1) + (wide - 1) * wide
+    assert total > 2**53
+    assert total % 2 == 1
+    points = {"src": dnn.ZeroPoints(), "weights": dnn.ZeroPoints()}
+    got = reference_outputs(op, inputs, zero_points=points)["dst"]
+    assert got.tolist() == [[(total + 2**31) % 2**32 - 2**31]]

@@ -87,18 +87,16 @@ def computed(
     attr: dnn.Attributes | None = None,
 ) -> np.ndarray:
     """The operation's result."""
-    return HELPER.ask(type(implementation), implementation.family, op, arrays, attr)
+    return HELPER.ask(implementation, op, arrays, attr)
 
 
 def computed_here(
-    kind: type[Any],
-    family: type[Mma],
+    implementation: Any,
     op: dnn.Operation,
     arrays: dict[str, np.ndarray],
     attr: dnn.Attributes | None,
 ) -> np.ndarray:
     """The operation's result, computed in this process."""
-    implementation = kind(family)
     engine = dnn.engine("opencl")
     attr = attr or dnn.Attributes()
     accepted = implementation.accept(op, attr, engine, None)

@@ -4,6 +4,7 @@
 // A warp computes 32 pixels of the result, in two tiles of 16, for all COLUMNS channels of a group,
 // in tiles of 8. It sums over taps and over 16 channels of the image at once. A group of work-items
 // holds the weights of a group of channels in local memory, as pairs of neighbours along DEPTH.
+// `mma_ptx.cl` has the instructions, and `mma_plain.cl` tells them in plain OpenCL C for tests.
 //
 // In a tile, lane l has the elements of pixels l / 4 and l / 4 + 8. Of the channels of the image it
 // has 2 (l % 4), the next one, and those 8 behind, of the result 2 (l % 4) and the next one.
@@ -14,17 +15,11 @@
 #define COLUMN_TILES ((COLUMNS + 7) / 8)
 #define ROW (STEPS * 8 + 4)  // words of a column's weights; the rest keeps columns in other banks
 
-static inline void multiply_add(float *c, const uint *a, const uint b0, const uint b1)
-{
-    __asm__(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void groups_mma($parameters)
 {
     __local uint held[COLUMN_TILES * 8 * ROW * TAPS];
+    EXCHANGE
     if (pixels.x == 0) return;
     const int item = get_local_id(0), lane = item % 32;
     const int group = get_group_id(0) % GROUPS_OF_CHANNELS;
@@ -85,9 +80,10 @@ void groups_mma($parameters)
 #endif
                 }
             UNROLL for (int o = 0; o < COLUMN_TILES; ++o) {
-                __local const uint *b =
+                __local const uint *of_column =
                     held + (tap * COLUMN_TILES * 8 + o * 8 + lane / 4) * ROW + step * 8 + lane % 4;
-                UNROLL for (int t = 0; t < TILES; ++t) multiply_add(sums[t][o], a[t], b[0], b[4]);
+                const uint b[2] = {of_column[0], of_column[4]};
+                UNROLL for (int t = 0; t < TILES; ++t) MULTIPLY_ADD(sums[t][o], a[t], b)
             }
         }
     }

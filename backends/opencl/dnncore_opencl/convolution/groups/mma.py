@@ -43,6 +43,14 @@ class GroupsMma(GroupsData):
 
     name = "opencl:direct:groups:mma"
     data_types = HALVES
+    instructions = "mma_ptx"  # the template with the tensor cores' instructions
+
+    def refusal(self, engine: Any) -> Refused | None:
+        """Refuse devices that lack the instructions."""
+        if capability(engine) >= LEAST_CAPABILITY:
+            return None
+        reason = "needs NVIDIA's tensor cores of compute capability 8.0"
+        return Refused("device", f"{reason}; got {engine.device.name}")
 
     def wanted(self, name: str, desc: MemoryDesc) -> MemoryDesc:
         """Images become plain."""
@@ -58,9 +66,8 @@ class GroupsMma(GroupsData):
         self, op: Convolution, attr: Attributes, engine: Any, hint: object
     ) -> Accepted | Refused:
         """Accept images and lines of halves, and groups of several channels."""
-        if capability(engine) < LEAST_CAPABILITY:
-            reason = "needs NVIDIA's tensor cores of compute capability 8.0"
-            return Refused("device", f"{reason}; got {engine.device.name}")
+        if refused := self.refusal(engine):
+            return refused
         _, *channels = op.grouped_weights[:3]
         if max(channels) < FEWEST:
             reason = f"groups must have {FEWEST} channels out or in at least; got {channels}"
@@ -95,6 +102,9 @@ class GroupsMma(GroupsData):
         row, pixel = (0, *image.strides[2:])[-2:]
         defines = {
             "MMA": f'"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"',
+            "ELEMENT_BYTES": "2",
+            "IS_F16": str(int(kind == "f16")),
+            "ITEMS": str(GROUP),
             "IS_BACKWARD": str(int(self.is_backward)),
             "IS_ALONG": str(int(_is_paired(image, inner))),
             "IMAGE": self.image,
@@ -119,6 +129,7 @@ class GroupsMma(GroupsData):
             *conversions(engine, descs, (1,)),
             after.code,
             template("digits"),
+            template(self.instructions),
             template("tiles"),
         )
         arguments = {

@@ -7,7 +7,9 @@
 // Kernels do not return early if there is nothing to do, because PoCL 3.0 then drops conditions
 // after barriers. Sizes that divide are at least 1 instead.
 
+#ifndef UNROLL
 #define UNROLL _Pragma("unroll")
+#endif
 #define INSIDE(place, size) ((uint)(place) < (uint)(size))
 #define TAPS (TAPS_H * TAPS_W)
 #define NOWHERE (1 << 29)  // a pixel outside of all images
