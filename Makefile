@@ -162,7 +162,8 @@ check: .venv/installed-$(EXTRAS)
 
 # Changes one operator or constant of the source at a time, and fails if tests do not notice. The same
 # command continues a stopped run; the results are in .mutants. SEED draws other mutants. LIMIT is the
-# time in seconds after which no mutant begins; 0 is no limit.
+# time in seconds after which all tests are ended; a mutant that is at work then does not count. 0 is
+# no limit.
 COUNT ?= 200
 LIMIT ?= 0
 

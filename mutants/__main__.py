@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import signal
 import sys
-import time
+import threading
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,7 +91,7 @@ class Run:
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder / _hash("dnncore/**/*.*", "backends/**/*.*")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.end = time.monotonic() + seconds if seconds else float("inf")
+        self.seconds = seconds
         self.tests = _hash("tests/**/*.*")
         self.ledger = Ledger(self.folder / "results.jsonl")
 
@@ -99,25 +99,31 @@ class Run:
         """Test mutants with so many groups of strata at a time."""
         ordered = sorted(drawn, key=lambda pair: pair[0].backends)
         groups = [list(g) for _, g in itertools.groupby(ordered, lambda pair: pair[0].backends)]
+        alarm = threading.Timer(self.seconds, copy.stop)
+        if self.seconds:
+            alarm.start()
         with ThreadPoolExecutor(jobs) as pool:
             try:
                 return [result for found in pool.map(self._group, groups) for result in found]
             except BaseException:
                 copy.stop()
                 raise
+            finally:
+                alarm.cancel()
 
     def _group(self, drawn: list[tuple[Stratum, Site]]) -> list[Result]:
         reach = None
         results = []
         for stratum, site in drawn:
-            if time.monotonic() > self.end or copy.is_stopping():
-                break
             result = self.ledger.get(site, self.tests)
             if result is None:
                 if reach is None:
                     place = self.folder / stratum.backends.replace(",", "-")
                     reach = Reach(copy.Copy(ROOT, place), self.folder / "maps")
-                result = examine(site, stratum, reach)
+                try:
+                    result = examine(site, stratum, reach)
+                except copy.Stopped:
+                    break
                 self.ledger.put(result, self.tests)
             results.append(result)
             print(f"{result.status:9} {site}   {result.by}"[:220], flush=True)
@@ -136,7 +142,7 @@ class Run:
 )
 @click.option(
     "--seconds", default=0.0, type=click.FloatRange(0),
-    help="Begin no mutant after this time; 0 is no limit.",
+    help="End after this time, whatever is at work; 0 is no limit.",
 )  # fmt: skip
 @click.option(
     "--jobs", default=3, show_default=True, type=click.IntRange(1),

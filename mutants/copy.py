@@ -20,13 +20,17 @@ from pathlib import Path
 from mutants.scope import Stratum
 from mutants.sites import Site
 
-__all__ = ["Copy", "is_stopping", "stop"]
+__all__ = ["Copy", "Stopped", "stop"]
 
 FOLDERS = ("dnncore", "backends", "tests", "mutants", "benchmarks", "examples")
 COMPILED = ("dnncore", "backends", "tests/support")
 MEMORY = 16 << 30  # bytes of address space; a mutant may try to allocate without end
 COMPILERS = 60.0  # CPU seconds to start a process and to compile the kernels of its tests
 WAITS = 5  # seconds per CPU second until a process counts as hanging; the machine may be busy
+
+
+class Stopped(Exception):
+    """`stop` was called, so that the status of a process says nothing about its mutant."""
 
 
 class Copy:
@@ -81,7 +85,12 @@ class Copy:
     def pytest(
         self, options: Sequence[str], store: str, limit: float, stratum: Stratum
     ) -> tuple[int | None, str]:
-        """Run pytest in the copy for `limit` CPU seconds. The status is None if it waits."""
+        """Run pytest in the copy for `limit` CPU seconds. The status is None if it waits.
+
+        Raises `Stopped` if `stop` was called.
+        """
+        if _stopping.is_set():
+            raise Stopped
         paths = [self.root, *sorted((self.root / "backends").iterdir())]
         inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
         environment = {
@@ -105,6 +114,8 @@ class Copy:
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         _running.add(process)
+        if _stopping.is_set():  # since it was looked at
+            _kill(process)
         try:
             resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
             resource.prlimit(process.pid, resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
@@ -116,7 +127,7 @@ class Copy:
         finally:
             _running.discard(process)
         if _stopping.is_set():
-            raise KeyboardInterrupt  # its status says nothing about the mutant
+            raise Stopped
         return process.returncode, output
 
 
@@ -129,11 +140,6 @@ def stop() -> None:
     _stopping.set()
     for process in tuple(_running):
         _kill(process)
-
-
-def is_stopping() -> bool:
-    """Whether `stop` was called."""
-    return _stopping.is_set()
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -120,6 +120,7 @@ NO_TESTS = ("tests/opencl/test_opencl_templates.py",)
 # Words of a path -> words in the names of the test files that are about it, besides its own.
 RELATED = {
     "codegen": ("eltwise", "softmax", "reorder", "windows"),
+    "math": ("vecmath",),
     "copies": ("reorder", "inputs", "transpose", "products", "inner", "convolution"),
     "elementwise": ("eltwise", "binary", "sum", "post", "stages", "algorithms"),
     "gemm": ("matmul", "inner", "convolution", "products"),

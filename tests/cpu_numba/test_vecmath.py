@@ -1,4 +1,4 @@
-"""The CPU backend's elementary functions against float64, in units in the last place."""
+"""The CPU backend's elementary functions: of float32 in units in the last place, and of float64."""
 
 import ctypes
 import math
@@ -12,9 +12,9 @@ from dnncore.store import DiskStore
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba.codegen import native, vecmath
+from dnncore_cpu_numba.codegen import native, precise_math, vecmath
 from dnncore_cpu_numba.codegen.call_schema import Record
-from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
+from dnncore_cpu_numba.codegen.pointers import load_f32, load_f64, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import exact, task
 
 
@@ -80,14 +80,15 @@ SIGMOIDS: dict[str, Any] = {
 ARRAYS = Record("arrays", ("source target", "address"))
 
 
-def evaluate(name, x, function=None):
-    """Apply a function, by default that of vecmath, to an array in a task of its own."""
-    function = exact(function) if function else getattr(vecmath, name)
+def evaluate(name, x, function=None, module=vecmath):
+    """Apply a function, by default that of the module, to an array in a task of its own."""
+    function = exact(function) if function else getattr(module, name)
+    load, store = (load_f64, store_f64) if x.dtype == np.float64 else (load_f32, store_f32)
 
     def loop(params, begin, end):
         source, target = params.source, params.target
         for i in range(begin, end):
-            store_f32(target, i, function(load_f32(source, i)))
+            store(target, i, function(load(source, i)))
 
     loop.__name__ = "test_" + re.sub(r"\W", "_", name)
     y = np.empty_like(x)
@@ -131,6 +132,22 @@ def test_errors_are_small_beside_the_argument(name):
     error = np.abs(evaluate(name, x) - np.nan_to_num(exact)) / (2.0**-24 * size(x) + 1e-37)
     worst = error.argmax()
     assert error[worst] <= units, f"{name}({x[worst]}) is off by {error[worst]} units"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in (*FUNCTIONS, *SIGMOIDS) if hasattr(precise_math, name)]
+)
+def test_functions_of_float64(name):
+    """1e-14 beside the result or 1: what the formulas here themselves may be off by."""
+    reference = (FUNCTIONS | SIGMOIDS)[name][0]
+    x = np.linspace(-6, 6, 4001)
+    if name in ("log", "sqrt"):
+        x = np.abs(x) + 0.1
+    elif name == "expm1":  # the reference is that of negative x
+        x = -np.abs(x)
+    got = evaluate(name, x, module=precise_math)
+    exact = reference(x)
+    assert (np.abs(got - exact) <= 1e-14 * np.maximum(np.abs(exact), 1)).all()
 
 
 @pytest.mark.parametrize("alpha", [1.0, -0.5, 1e-28])

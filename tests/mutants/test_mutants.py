@@ -149,6 +149,19 @@ def test_options_without_meaning_are_refused(option, message):
     assert message in found.output
 
 
+def test_at_the_end_of_the_time_what_is_at_work_is_stopped(tmp_path):
+    """A mutant that is at work then has no result."""
+    command = [sys.executable, "-m", "mutants", "--count=2", "--only=core", "--seconds=3",
+               f"--folder={tmp_path}"]  # fmt: skip
+    ended = subprocess.run(
+        command, cwd=ROOT, text=True, capture_output=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "mapping" in ended.stdout
+    assert "no mutant was tested; give more --seconds" in ended.stdout
+    assert not ended.stderr
+
+
 def test_nothing_tested_is_a_failure(capsys):
     assert report([]) == 1
     assert "no mutant was tested" in capsys.readouterr().out

@@ -85,9 +85,7 @@ def test_whole_numbers_come_out_exactly(direction, geometry, channels, tag, data
     dst = dnn.MemoryDesc((2, groups * outer, *sizes(image, fields)), data_type, tag)
     weights = dnn.MemoryDesc((groups, outer, inner, 3, 3), data_type)
     if direction == "forward":
-        op = dnn.ConvolutionForward(
-            "forward_training", src=src, weights=weights, dst=dst, **fields
-        )
+        op = dnn.ConvolutionForward("forward_training", src=src, weights=weights, dst=dst, **fields)
         agrees(FORWARD, op)
     else:
         op = dnn.ConvolutionBackwardData(diff_src=src, weights=weights, diff_dst=dst, **fields)
