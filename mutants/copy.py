@@ -15,9 +15,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
-from mutants.scope import Stratum
+from mutants.scope import ON_INTEL, Stratum
 from mutants.sites import Site
 
 __all__ = ["Copy", "Stopped", "stop"]
@@ -100,9 +101,13 @@ class Copy:
             "PYTEST_ADDOPTS": "",
             "DNNCORE_BACKENDS": stratum.backends,
             "DNNCORE_CACHE_DIR": store,
-            "OCL_ICD_VENDORS": str(self.folder / "icd"),  # PoCL alone
+            "OCL_ICD_VENDORS": str(
+                self.folder / "icd"
+            ),  # PoCL alone, which is found without a file
             "POCL_CACHE_DIR": str(self.folder / "pocl"),  # its keys are the texts of kernels
         }
+        if any(fnmatch(option, ON_INTEL) for option in options):
+            del environment["OCL_ICD_VENDORS"]  # tests/conftest.py sets it
         for name in ("icd", "pocl"):
             (self.folder / name).mkdir(exist_ok=True)
         command = [

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from mutants.sites import Site, c_sites, python_sites
 
-__all__ = ["ELSEWHERE", "RELATED", "STRATA", "Stratum", "files_for", "sites"]
+__all__ = ["ELSEWHERE", "ON_INTEL", "RELATED", "STRATA", "Stratum", "files_for", "sites"]
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,10 @@ ELSEWHERE = {
     "tests/opencl/test_opencl_groups_mma.py": f"{OPENCL}/convolution/groups/groups_mma.cl",
     "tests/opencl/test_opencl_fences.py": f"{OPENCL}/*",
 }
+
+# Tests of kernels with so many barriers that PoCL takes minutes to compile each, unlike Intel's
+# runtime.
+ON_INTEL = "tests/opencl/test_opencl*mma*.py"
 
 # Names of functions, methods and constants that decide speed or the way, or that write texts.
 COSTS = re.compile(

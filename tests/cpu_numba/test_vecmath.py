@@ -90,7 +90,7 @@ def evaluate(name, x, function=None, module=vecmath):
         for i in range(begin, end):
             store(target, i, function(load(source, i)))
 
-    loop.__name__ = "test_" + re.sub(r"\W", "_", name)
+    loop.__name__ = f"test_{x.dtype}_" + re.sub(r"\W", "_", name)  # the key of the code
     y = np.empty_like(x)
     params = ARRAYS.table([{"source": x.ctypes.data, "target": y.ctypes.data}])
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(task(ARRAYS)(loop).address)

@@ -84,6 +84,7 @@ def test_whole_numbers_come_out_exactly(direction, geometry, channels, tag, data
     src = dnn.MemoryDesc((2, groups * inner, *image), data_type, tag)
     dst = dnn.MemoryDesc((2, groups * outer, *sizes(image, fields)), data_type, tag)
     weights = dnn.MemoryDesc((groups, outer, inner, 3, 3), data_type)
+    op: dnn.Operation
     if direction == "forward":
         op = dnn.ConvolutionForward("forward_training", src=src, weights=weights, dst=dst, **fields)
         agrees(FORWARD, op)

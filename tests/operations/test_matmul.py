@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from checks import Target, check, reference_outputs, run
@@ -145,7 +147,7 @@ def test_the_reference_sums_wide_integers_exactly():
     terms, wide = 1 << 20, 2**17 - 1
     src, weights = (dnn.MemoryDesc(dims, "u8") for dims in [(1, terms), (terms, 1)])
     op = dnn.MatMul(src=src, weights=weights, dst=dnn.MemoryDesc((1, 1), "s32"))
-    inputs = {
+    inputs: dict[str, Any] = {
         "src": np.full(src.dims, 255, np.uint8),
         "weights": np.full(weights.dims, 255, np.uint8),
         "src_zero_points": np.int32([[255 - wide]]),
