@@ -23,7 +23,7 @@ from dnncore.testing.checks.fences import fenced_memories
 from dnncore.testing.problems.cases import cases
 
 MOST_BYTES = 2**16
-DRAWN = 6  # problems of an operation, since some are built for seconds
+DRAWN = 4  # problems of an operation, since some are built for seconds
 
 
 def problems(operation: str) -> list[Problem]:
