@@ -147,6 +147,8 @@ def test_empty_arrays_are_equal():
     result = compare(np.zeros((0, 3)), np.zeros((0, 3)))
     assert result.ok
     assert str(result) == "ok: no elements"
+    assert (result.misplaced, result.of_bound, result.wrong, result.share) == (0, 0.0, 0, 0.0)
+    assert (result.error_factor, result.beside) == (1.0, 0)
     numbers = (result.error, result.max_error, result.got, result.expected, result.bound)
     assert (result.ok, result.index, *numbers) == (True, None, 0, 0, 0, 0, 0)
 
