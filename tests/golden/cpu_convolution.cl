@@ -220,7 +220,7 @@ void convolution_direct(
                     following = next(following, places);
                     corner[r] = w_at + w_n * place[r] * (int4)(1, 1, 1, RUN);
                     const int start = corner[r].w - back;
-                    lowest[r] = start < 0 ? min((copied - 1 - start) / copied, width) : 0;
+                    lowest[r] = clamp((copied - 1 - start) / copied, 0, width);
                     highest[r] = width;
                     if (start + (width - 1) * copied >= w_size.w)
                         highest[r] = max((w_size.w - start + copied - 1) / copied, lowest[r]);

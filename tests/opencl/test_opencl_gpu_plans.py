@@ -650,3 +650,10 @@ def test_refusals_tell_of_the_problem(target, monkeypatch):
             if isinstance(implementation.answer(case.op, case.attr, case.engine, None), Refused):
                 refused.add(implementation.name)
     assert "opencl:mma" in refused
+
+
+def test_powers_of_two():
+    from dnncore_opencl.codegen.grid import power_of_two, power_of_two_within
+
+    assert [power_of_two(size) for size in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 8]
+    assert [power_of_two_within(most, 16) for most in (0, 1, 2, 3, 4, 40)] == [1, 1, 2, 2, 4, 16]

@@ -109,11 +109,16 @@ def test_every_half_number_is_kept(target: Target, src):
 
 
 @pytest.mark.parametrize("dst", ["s32", "s8", "u8"])
-def test_rounding_is_half_to_even_and_saturates(target: Target, dst):
+@pytest.mark.parametrize("src_type", [np.float32, np.float64])
+def test_rounding_is_half_to_even_and_saturates(target: Target, src_type, dst):
     values = [0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.5, 128.0, 255.5, 256.0, -128.5, -129.0, -1.0]
     values += [1e9, 2147483520.0, 2147483648.0, -2147483648.0, 3e38, -3e38, np.inf, -np.inf, np.nan]
-    src = np.array(values, np.float32)
-    op = reorder(dnn.MemoryDesc(src.shape), dnn.MemoryDesc(src.shape, dst))
+    if src_type is np.float64:
+        values += [2147483600.0, 2147483645.5, 2147483646.5, 2147483647.5, -2147483647.5]
+        values += [-2147483648.5, 1e300, -1e300]
+    src = np.array(values, src_type)
+    types = {np.float32: "f32", np.float64: "f64"}
+    op = reorder(dnn.MemoryDesc(src.shape, types[src_type]), dnn.MemoryDesc(src.shape, dst))
     check(target, op, inputs={"src": src})
 
 

@@ -62,7 +62,7 @@ class PoolingFold:
     @property
     def uses_b(self) -> bool:
         """Whether b is an argument. Then the numbers of taps matter."""
-        return self.index > 0
+        return bool(self.index)
 
     @property
     def used(self) -> dict[str, MemoryDesc]:

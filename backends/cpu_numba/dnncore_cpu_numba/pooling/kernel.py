@@ -95,7 +95,7 @@ class PoolingKernel(NativeKernel):
     @property
     def keeps_taps(self) -> bool:
         """Whether each maximum is kept with its tap."""
-        return self.fold == "largest" and self.index > 0
+        return self.fold == "largest" and bool(self.index)
 
     @property
     def is_half(self) -> bool:

@@ -46,7 +46,7 @@ void convolution_direct_weights($parameters) {
                     const int4 tap = digits(t, (int4)(1, taps.yzw));
                     // Pixels [lowest, highest) of a line see this tap inside of src.
                     const int start = w_at.w + w_k.w * tap.w;
-                    const int lowest = start < 0 ? (w_n.w - 1 - start) / w_n.w : 0;
+                    const int lowest = max((w_n.w - 1 - start) / w_n.w, 0);
                     const int after = w_size.w - start + w_n.w - 1;
                     const int highest = after < 0 ? 0 : min(after / w_n.w, out.w);
                     const int tap_at = tap.y * w_k.y * x.y + tap.z * w_k.z * x.z
