@@ -142,6 +142,7 @@ RELATED = {
     "ops": ("bad", "reference", "problem"),
     "compare": ("checks", "half", "statistics", "sums"),
     "reference": ("reference", "algorithms", "half"),
+    "random": ("attributes",),
     "quantization": ("matmul", "convolution", "inner", "reorder", "post"),
     "definition": ("reorder", "half"),
     "algorithms": ("eltwise", "binary", "post"),
