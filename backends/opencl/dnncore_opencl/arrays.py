@@ -15,11 +15,11 @@ from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.stream import OpenCLStream
 
-KEPT = 8  # queues of each thread, and engines of contexts that no program opened
+KEPT = 8  # most queues per thread; most engines of contexts that no program opened
 
 
 class _Queue(NamedTuple):
-    """A queue of the program, or None for arrays without one, and its stream."""
+    """A caller's queue (None for arrays without a queue) and its stream."""
 
     native: Any
     engine: OpenCLEngine
@@ -27,7 +27,7 @@ class _Queue(NamedTuple):
 
 
 class _Queues(threading.local):
-    """The queues that a thread has used by key, the least recently used first."""
+    """A thread's queues by key, least recently used first."""
 
     def __init__(self) -> None:
         self.of: OrderedDict[object, _Queue] = OrderedDict()
@@ -45,7 +45,7 @@ class PyOpenCLArrays(DeviceArrays):
         self._engines: OrderedDict[OpenCLEngine, None] = OrderedDict()
 
     def engine(self, array: Any) -> OpenCLEngine:
-        """The engine of the array's context; one is made for a context of the program."""
+        """Return the engine of the array's context; create one for a context without an engine."""
         queue = array.queue
         found = self._queues.of.get(id(queue))
         if found is not None and queue is not None and not found.engine.is_lost:
@@ -59,7 +59,7 @@ class PyOpenCLArrays(DeviceArrays):
         return engine
 
     def stream(self, arrays: Sequence[Any], engine: Any) -> OpenCLStream:
-        """The stream of the first array's queue, behind all events of the arrays."""
+        """Return the stream of the first array's queue, ordered after all events of the arrays."""
         if not isinstance(engine, OpenCLEngine):
             raise DescriptorError(
                 f"{engine.name}: the arrays are in the memory of an OpenCL device; leave engine="
@@ -79,7 +79,7 @@ class PyOpenCLArrays(DeviceArrays):
         return found.stream
 
     def memory(self, array: Any, engine: Any, desc: MemoryDesc | None = None) -> Memory:
-        """A memory over the array's buffer."""
+        """Return a memory over the array's buffer."""
         array = _readable(array, engine)
         data = array.base_data
         found = self._queues.of.get(id(array.queue))
@@ -96,14 +96,14 @@ class PyOpenCLArrays(DeviceArrays):
         return Memory.wrap(array, engine=engine)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], like: Any) -> Any:
-        """A new array on the queue, or else in the context, of another one."""
+        """Return a new array on the queue of `like` or, if it has no queue, in its context."""
         from pyopencl.array import empty
 
         place = like.context if like.queue is None else like.queue
         return empty(place, shape, dtype, allocator=like.allocator)
 
     def launched(self, arrays: Sequence[Any], result: Any, stream: Any, event: Event) -> None:
-        """Let users of the arrays wait for a command, unless the queue keeps the order."""
+        """Make later users of the arrays wait for the command, unless the queue keeps the order."""
         queue = result.queue
         if queue is None or any(array.queue is not queue for array in arrays):
             event.wait()
@@ -114,7 +114,7 @@ class PyOpenCLArrays(DeviceArrays):
 
 @functools.lru_cache(maxsize=1024)
 def _row_major(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
-    """The strides of a row-major array, in bytes."""
+    """Return the strides of a row-major array, in bytes."""
     strides = []
     for size in reversed(shape):
         strides.append(width)
@@ -123,9 +123,9 @@ def _row_major(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
 
 
 def _readable(array: Any, engine: Any) -> Any:
-    """The array, or the same numbers in a type of the library: booleans are bytes.
+    """Return the array, with its numbers in a type that dnncore supports. Booleans become bytes.
 
-    Integers of 16 bits, which no kernel reads, are converted on the host.
+    16-bit integers are converted on the host, because no kernel reads them.
     """
     if array.dtype == np.bool_:
         return array.view(np.uint8)
@@ -136,7 +136,7 @@ def _readable(array: Any, engine: Any) -> Any:
     queue = array.queue or engine.stream().native
     if array.flags.forc:
         values = array.get(queue)
-    else:  # pyopencl reads only arrays without gaps
+    else:  # pyopencl copies only arrays without gaps to the host
         raw = np.empty(array.base_data.size, np.uint8)
         pyopencl().enqueue_copy(queue, raw, array.base_data, wait_for=array.events)
         values = np.ndarray(array.shape, array.dtype, raw, array.offset, array.strides)
@@ -152,7 +152,7 @@ def _check_context(array: Any, engine: Any) -> None:
 
 
 def _keep(of: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    """Keep a value, in place of the least recently used one."""
+    """Store a value as the most recently used one; drop the least recently used beyond `KEPT`."""
     of[key] = value
     of.move_to_end(key)
     while len(of) > KEPT:

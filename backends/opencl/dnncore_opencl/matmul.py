@@ -13,10 +13,10 @@ from dnncore_opencl.gemm.product import Gemm, Strides, broadcast_strides, chain,
 
 
 class MatMulImplementation(GemmImplementation[MatMul]):
-    """src (..., M, K) is a, weights (..., K, N) are b; batch dims that merge in memory are one."""
+    """Matmul: src (..., M, K) is a, weights (..., K, N) is b. Batch dims that merge are joined."""
 
     def formats(self, op: MatMul) -> dict[str, str]:
-        """Let lines of bytes lie along K, if the family needs them so."""
+        """Store bytes contiguously along K if the family requires it."""
         tags = super().formats(op)
         if op.src.data_type in BYTES and self.family.bytes_along_k:
             tag = tags["weights"]
@@ -24,7 +24,7 @@ class MatMulImplementation(GemmImplementation[MatMul]):
         return tags
 
     def aligned(self, op: MatMul, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Let lines of bytes lie along K, and begin at multiples of 16 bytes."""
+        """Store bytes contiguously along K, in lines that begin at multiples of 16 bytes."""
         if op.src.data_type not in BYTES or name not in ("src", "weights"):
             return super().aligned(op, name, desc)
         order = [*range(desc.ndims)]
@@ -33,7 +33,7 @@ class MatMulImplementation(GemmImplementation[MatMul]):
         return in_lines(desc, order)
 
     def gemms(self, op: MatMul, attr: Attributes) -> Iterator[Gemm]:
-        """One product."""
+        """Return one product."""
         groups = _batch_dims(op, attr)
         rows, depth, columns = *op.src.dims[-2:], op.weights.dims[-1]
         last = len(op.ARGUMENTS) - (op.bias is None) - 1
@@ -66,8 +66,8 @@ class MatMulImplementation(GemmImplementation[MatMul]):
 
 
 def _batch_dims(op: MatMul, attr: Attributes) -> list[list[int]]:
-    """Group the batch dims of more than one element into runs that all operands step as one."""
-    extra = [desc for _, desc in attr.arguments(op) if desc.ndims == op.dst.ndims]  # no seeds
+    """Group the batch dims larger than 1 into runs that merge into one dim in all operands."""
+    extra = [desc for _, desc in attr.arguments(op) if desc.ndims == op.dst.ndims]  # not seeds
     operands = [op.src, op.weights, op.dst, *extra]
     if op.bias is not None:
         operands.append(op.bias)

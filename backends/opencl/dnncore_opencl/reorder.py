@@ -15,8 +15,8 @@ from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 FLOATS = ("f32", "f64")
-SMALL = (*HALVES, *F8, *PACKED)  # whose values are floats
-TO_FLOAT = dict.fromkeys(("f32", *SMALL), "{}") | {  # or with a last bit for a second rounding
+SMALL = (*HALVES, *F8, *PACKED)  # types whose values are floats
+TO_FLOAT = dict.fromkeys(("f32", *SMALL), "{}") | {  # "odd": see odd.cl
     "f64": "double_to_odd_floatLANES({})",
     "s32": "int_to_odd_floatLANES({})",
     "s8": "convert_floatLANES({})",
@@ -31,7 +31,7 @@ class Reorder(Elementwise[core.Reorder]):
     attributes: tuple[str, ...] = (*Elementwise.attributes, "scales", "zero_points", "groups")
 
     def compute(self, op: core.Reorder, attr: Attributes, work: Pass) -> None:
-        """Convert v0; attributes work in f32 between two conversions."""
+        """Convert v0. Attributes are applied in f32, between two conversions."""
         src, dst = op.src.data_type, op.dst.data_type
         if attr.post_ops or attr.words:
             self._compute_steps(src, dst, attr, work)
@@ -43,8 +43,8 @@ class Reorder(Elementwise[core.Reorder]):
         work.start(_converted(src, dst, "v0"), work.kind(1))
 
     def _compute_steps(self, src: str, dst: str, attr: Attributes, work: Pass) -> None:
-        """Steps in f32, or in f64 if post-ops alone apply to f64."""
-        work.is_exact = True  # also of post-ops
+        """Compute the steps in f32, or in f64 if there are only post-ops and a tensor is f64."""
+        work.is_exact = True  # applies to post-ops too
         if attr.words or "f64" not in (src, dst):
             value = work.dequantized("src")
             work.start(value.replace("v0", "convert_floatLANES(v0)") if src == "f64" else value)
@@ -63,7 +63,7 @@ class Reorder(Elementwise[core.Reorder]):
 
 
 class Transpose(Reorder):
-    """Formats that are contiguous along different dims, through tiles."""
+    """Reorder between formats that are contiguous along different dims, through tiles."""
 
     name = "opencl:transpose"
     data_types = (*FLOATS, *HALVES, *F8, *INTEGERS)
@@ -71,7 +71,7 @@ class Transpose(Reorder):
     pass_type = TransposedPass
 
     def refuse(self, op: core.Reorder, attr: Attributes, engine: Any) -> Refused | None:
-        """Refuse what needs no transposition, too."""
+        """Refuse also reorders that need no transposition."""
         src, dst = _innermost(op.src), _innermost(op.dst)
         if src != dst and TransposedPass(engine, [op.src, op.dst], 1).is_fit:
             return super().refuse(op, attr, engine)
@@ -80,21 +80,21 @@ class Transpose(Reorder):
         )
 
     def efficiency(self, engine: Any, descs: Sequence[MemoryDesc]) -> float:
-        """Lines are whole, but each passes through the tile."""
+        """Return the share of the bandwidth. Lines are whole, but elements pass through a tile."""
         return 0.2 if engine.is_cpu else 0.45
 
 
 def _innermost(desc: MemoryDesc) -> int:
-    """The dim whose index steps through neighbours."""
+    """Return the dim along which elements are contiguous."""
     if desc.inner_blocks:
         return desc.inner_blocks[-1][0]
     return min(range(desc.ndims), key=lambda d: desc.strides[d] if desc.dims[d] > 1 else math.inf)
 
 
 def _converted(src: str, dst: str, value: str) -> str:
-    """Convert a value; f16 and bf16 are floats that are rounded when they are stored.
+    """Return the expression that converts a value. f16 and bf16 are floats, rounded when stored.
 
-    Round to nearest even; integers saturate and hold 0 for NaN.
+    Conversions round to nearest even. Integers saturate, and NaN becomes 0.
     """
     if src == dst:
         return value

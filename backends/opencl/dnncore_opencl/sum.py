@@ -12,16 +12,16 @@ from dnncore_opencl.elementwise.implementation import Pass, Passes
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-MOST_SRCS = 16  # per pass: a device need only take 1024 bytes of arguments; a src's may be 60
+MOST_SRCS = 16  # per pass: devices need accept only 1024 bytes of arguments, and a src may need 60
 
 
 class Sum(Passes[core.Sum]):
-    """A pass for every so many srcs, with post-ops in the last; partial sums are scratch."""
+    """One pass per `MOST_SRCS` srcs, the last with post-ops. Partial sums are in scratchpad."""
 
     like: ClassVar = {"dst": "src0"}
 
     def launches(self, op: core.Sum, attr: Attributes, engine: Any) -> Sequence[Launch]:
-        """Plan one pass, or several."""
+        """Plan one or several passes."""
         last = len(op.srcs) - 1
         starts = range(0, len(op.srcs), MOST_SRCS)
         return [
@@ -31,13 +31,13 @@ class Sum(Passes[core.Sum]):
         ]
 
     def scratchpad_bytes(self, op: core.Sum) -> int:
-        """As much as dst in f32, if sums are made in several passes."""
+        """Return the bytes of dst in f32 if there are several passes, else 0."""
         return _partial(op).nbytes if len(op.srcs) > MOST_SRCS else 0
 
     def _part(
         self, op: core.Sum, attr: Attributes, engine: Any, first: int, last: int
     ) -> Sequence[Launch]:
-        """Add the srcs from `first` to `last` to the former ones."""
+        """Add the srcs from `first` to `last` to the partial sum."""
         is_whole = last == len(op.srcs) - 1
         buffers: list[Arg | Scratch] = [Arg(i) for i in range(first, last + 1)]
         descs = [*op.srcs[first : last + 1]]
@@ -56,14 +56,14 @@ class Sum(Passes[core.Sum]):
         scales = op.scales[first : last + 1]
         terms = [f"{work.parameters.real(scale)} * v{i}" for i, scale in enumerate(scales)]
         work.start(" + ".join((*terms, f"v{len(terms)}") if first else terms))
-        work.keeps_zero = any(scale > 0 for scale in scales)  # else they add up to -0
+        work.keeps_zero = any(scale > 0 for scale in scales)  # otherwise zeros could sum to -0
         if is_whole:
             work.post_ops(attr)
         return [redirected(launch, dict(enumerate(buffers))) for launch in work.launches()]
 
 
 def _partial(op: core.Sum) -> MemoryDesc:
-    """Sums of some srcs, which are not rounded to dst's type."""
+    """Return the descriptor of partial sums, which are not rounded to dst's type."""
     return op.dst.with_data_type("f32")
 
 

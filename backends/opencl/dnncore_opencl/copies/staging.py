@@ -1,4 +1,4 @@
-"""Operations on blocked tensors: copies to plain tensors in the scratchpad, and of results back.
+"""Staging: blocked tensors are copied to plain tensors in the scratchpad, and results back.
 
 So kernels for plain tensors can serve every layout.
 """
@@ -19,19 +19,19 @@ from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 ROW_MAJOR = "abcdefghijkl"
-ALIGNMENT = 128  # bytes: a line of any device's cache
+ALIGNMENT = 128  # bytes: the cache line of any device
 
 
 def plain(desc: MemoryDesc) -> MemoryDesc:
-    """Return a layout of strides alone: the tensor's own, or row-major."""
+    """Return a layout with strides only: the tensor's own if plain, otherwise row-major."""
     return desc if desc.is_plain else desc.with_format(ROW_MAJOR[: desc.ndims])
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """How elements change as they are copied.
+    """How a copy changes elements.
 
-    data_type: of the copy. attr: scales and zero points of the tensor, which it calls src. sources:
+    data_type: of the copy. attr: scales and zero points of the tensor, under the name src. sources:
     the places of their memories.
     """
 
@@ -44,10 +44,10 @@ class Conversion:
 class Staging(Generic[OpT]):
     """`op` and `attr` with plain tensors only, and the copies to and from these.
 
-    copies: by place in bind order, the tensors as they are and their copies in scratchpad, which
-    take its first `nbytes` bytes. reads, writes: the places that are copied before and after.
-    mask: the place of the mask of dropout, which has dst's layout, if dst is copied. `attr` is
-    without it then; a launch of its own writes it.
+    copies: by place in bind order, pairs of a tensor's own layout and its copy's layout. The copies
+    are in the first `nbytes` bytes of the scratchpad. reads, writes: the places that are copied
+    before and after the operation. mask: the place of the dropout mask, whose layout is dst's, if
+    dst is copied. Then `attr` has no mask, and a separate launch writes it.
     """
 
     op: OpT
@@ -67,11 +67,11 @@ class Staging(Generic[OpT]):
         wanted: Callable[[str, MemoryDesc], MemoryDesc] = lambda _, desc: plain(desc),
         conversions: Mapping[str, Conversion] | None = None,
     ) -> Staging[OpT]:
-        """Plan copies of tensors, whose formats are resolved, that do not have the wanted layout.
+        """Plan copies of all tensors that do not have the wanted layout. Formats must be resolved.
 
-        wanted: gives a tensor's layout by its name; the operands of post-ops become plain.
-        conversions: of tensors, by name. Their copies are row-major. The operation keeps their
-        types.
+        wanted: returns the wanted layout of a tensor, given its name. Operands of post-ops become
+        plain. conversions: by tensor name. Converted copies are row-major. In the operation, the
+        tensors keep their types.
         """
         area = _Area()
         tensors = op.tensors()
@@ -114,23 +114,23 @@ class Staging(Generic[OpT]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes of the program."""
+        """The notes of the implementation."""
         return ("compiles", "copies") if self.copies else ("compiles",)
 
     def program(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> LaunchProgram:
-        """Return the executable of launches, between the copies before and after them."""
+        """Return an executable of the launches, with the copies before and after them."""
         before = [self._copy(engine, i, *self.copies[i], back=False) for i in self.reads]
         after = [self._copy(engine, i, *self.copies[i], back=True) for i in self.writes]
         buffers: dict[int, Arg | Scratch] = dict.fromkeys(self.copies, Scratch())
         if self.mask is not None:
             after.append(self._mask(engine, self.mask))
-            buffers[self.mask] = Arg(self.mask + 1)  # what follows the mask
+            buffers[self.mask] = Arg(self.mask + 1)  # the argument after the mask
         within = [redirected(launch, buffers) for launch in launches]
         all_launches = (*before, *within, *after)
         return LaunchProgram(engine, [launch for launch in all_launches if launch is not None])
 
     def _mask(self, engine: OpenCLEngine, place: int) -> Launch | None:
-        """Launch the computation of the mask; None where it has no element."""
+        """Return the launch that computes the mask; None if it has no element."""
         names = [a.name for a, _ in self.op.tensors()]
         own, _ = self.copies[names.index(self.op.result_name)]
         if not own.nelems:
@@ -147,7 +147,7 @@ class Staging(Generic[OpT]):
     def _copy(
         self, engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, *, back: bool
     ) -> Launch | None:
-        """Launch the copy of one tensor; None where it has no element."""
+        """Return the launch that copies one tensor; None if it has no element."""
         if not own.nelems:
             return None
         if place in self.conversions:
@@ -164,7 +164,7 @@ class Staging(Generic[OpT]):
 def _conversion(
     engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, conversion: Conversion
 ) -> Launch:
-    """Launch the conversion of a tensor."""
+    """Return the launch that converts a tensor."""
     work = Pass(engine, [own, copy], 1)
     work.take(Reorder(src=own, dst=copy), conversion.attr)
     work.parameters.is_wide = copy.data_type == "f64"
@@ -182,17 +182,17 @@ def _conversion(
 
 @dataclass
 class _Area:
-    """The part of the scratchpad that copies have taken so far."""
+    """The part of the scratchpad that is assigned to copies so far."""
 
     copies: dict[int, tuple[MemoryDesc, MemoryDesc]] = field(default_factory=dict)
     nbytes: int = 0
 
     def taken(self, place: int, desc: MemoryDesc, wanted: MemoryDesc) -> MemoryDesc:
-        """Return the tensor itself if that is how it is wanted, else its copy."""
+        """Return the tensor itself if it has the wanted layout, else its copy."""
         return desc if wanted == desc else self._copied(place, desc, wanted)
 
     def converted(self, place: int, desc: MemoryDesc, data_type: str) -> MemoryDesc:
-        """Return the layout of a row-major copy of another type, with the type of the tensor."""
+        """Return the layout of a row-major converted copy, with the data type of the tensor."""
         wanted = desc.with_format(ROW_MAJOR[: desc.ndims]).with_data_type(data_type)
         return self._copied(place, desc, wanted).with_data_type(desc.data_type)
 
@@ -210,7 +210,7 @@ def _moved(step: PostOp, taken: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
 
 
 def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
-    """Return a launch with other buffers; `buffers` has them by their former places."""
+    """Return the launch with other buffers. `buffers` maps former places to new buffers."""
     arguments = {
         name: buffers.get(given.index, given) if isinstance(given, Arg) else given
         for name, given in launch.arguments.items()

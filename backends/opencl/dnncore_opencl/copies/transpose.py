@@ -11,23 +11,23 @@ from dnncore_opencl.codegen.layout import Loop, Nest
 from dnncore_opencl.codegen.vectors import TYPES, load, most_lanes, value, vector
 from dnncore_opencl.elementwise.implementation import Pass
 
-CPU_TILE = 32  # elements each way: 4 KiB of floats, a line of 128 bytes each way
-GPU_TILE = 64  # sides of 32 reached 0.65 of the copy's speed, these 0.99
-MOST_BYTES = 4 * GPU_TILE**2  # of a tile: within the 32 KiB that every GPU has, bank gaps too
-SHORTEST_SIDE = 8  # a tile is longer where a loop is shorter, down to this
+CPU_TILE = 32  # elements per side: a tile of floats has 4 KiB, a side is a line of 128 bytes
+GPU_TILE = 64  # elements per side: 32 reached 0.65 of the speed of a copy, 64 reaches 0.99
+MOST_BYTES = 4 * GPU_TILE**2  # of a tile: with bank padding it fits in the 32 KiB of every GPU
+SHORTEST_SIDE = 8  # elements; if a loop is shorter than a tile's side, the other side is longer
 MOST_WORKERS = 512
 
 
 class TransposedPass(Pass):
-    """A pass with one operand, first in bind order; `is_fit` is true if it transposes."""
+    """A pass with one operand, first in bind order. `is_fit`: whether the pass transposes."""
 
     @property
     def template(self) -> str:  # type: ignore[override]
-        """The kernel: by a work-group in local memory, or by one work-item."""
+        """The kernel: one work-group per tile in local memory, or one work-item per tile."""
         return "transpose" if self.engine.is_cpu else "transpose_tiled"
 
     def loops(self) -> Nest:
-        """Return the loops, those along which the tensors are contiguous last."""
+        """Return the loops. The two loops along which the tensors are contiguous are last."""
         nest = super().loops()
         along = self._along(nest)
         assert along is not None, "asked for although not fit"
@@ -37,11 +37,11 @@ class TransposedPass(Pass):
 
     @property
     def is_fit(self) -> bool:
-        """Whether the operand is contiguous along another loop than the result."""
+        """Whether operand and result are contiguous along different loops."""
         return self.descs[0].nelems > 0 and self._along(super().loops()) is not None
 
     def _along(self, nest: Nest) -> int | None:
-        """The place of the loop along which the operand is contiguous, unless the result is too."""
+        """The loop along which the operand, but not the result, is contiguous; else None."""
         if not nest.loops or nest.loops[-1].strides[self.result] != 1:
             return None
         found = (i for i, loop in enumerate(nest.loops[:-1]) if loop.strides[0] == 1)
@@ -49,7 +49,7 @@ class TransposedPass(Pass):
 
     @cached_property
     def boxes(self) -> Boxes:
-        """Tiles: square, but where a loop is short."""
+        """The tiles: square, but longer in one direction if a loop is short."""
         if self.engine.is_cpu:
             return Boxes(self.nest, CPU_TILE, CPU_TILE)
         reads, writes = (_side(loop.size) for loop in self.nest.loops[-2:])
@@ -67,16 +67,16 @@ class TransposedPass(Pass):
 
     @cached_property
     def lanes(self) -> int:
-        """Elements of the result that are written at once."""
+        """Elements of the result per write."""
         return self._lanes(self.nest.loops[-1], range(1, len(self.descs)))
 
     @cached_property
     def read_lanes(self) -> int:
-        """Elements of the operand that are read at once."""
+        """Elements of the operand per read."""
         return self._lanes(self.nest.loops[-2], range(1))
 
     def _lanes(self, along: Loop, places: Sequence[int]) -> int:
-        """Elements of `along` that are side by side in the tensors at `places`, or the same."""
+        """Elements of `along` that are contiguous, or the same, in the tensors at `places`."""
         if self.engine.is_cpu or any(along.strides[place] not in (0, 1) for place in places):
             return 1
         sizes = [along.size]
@@ -87,13 +87,13 @@ class TransposedPass(Pass):
 
     @cached_property
     def grid(self) -> Grid:
-        """A group for each tile, or many tiles for each work-item."""
+        """One work-group per tile, or several tiles per work-item."""
         items = self.boxes.items
         on_cpu = self.engine.is_cpu
         return Grid.of(self.engine, items) if on_cpu else Grid.of_groups(items, self.workers)
 
     def defines(self) -> dict[str, str]:
-        """Add the tile and how it is filled."""
+        """Return the defines of a pass, of the tile and of its filling."""
         exists, inside = self.conditions
         element = TYPES[self.descs[0].data_type]
         return super().defines() | {
@@ -108,7 +108,7 @@ class TransposedPass(Pass):
         }
 
     def load(self, place: int, lanes: int) -> str:
-        """Read the operand from the tile."""
+        """Return the expression that reads the operand from the tile."""
         if place:
             return super().load(place, lanes)
         cells = ", ".join(f"tile[AT(r, t + {lane})]" for lane in range(lanes))
@@ -118,5 +118,5 @@ class TransposedPass(Pass):
 
 
 def _side(size: int) -> int:
-    """A tile's side along a loop of `size` iterations, a power of two."""
+    """Return a tile's side along a loop of `size` iterations, a power of two."""
     return min(max(1 << (size - 1).bit_length(), SHORTEST_SIDE), GPU_TILE)

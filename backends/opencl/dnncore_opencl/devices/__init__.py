@@ -1,4 +1,4 @@
-"""Devices: their discovery, their limits, and what drivers of one vendor need.
+"""Devices: discovery, limits, and workarounds for drivers of one vendor.
 
 The lowest layer: every other package may import it, and it imports none of them.
 """

@@ -1,4 +1,4 @@
-"""The OpenCL devices of this machine: found once, in a stable order, with their limits."""
+"""The OpenCL devices of this machine: discovered once, in a stable order, with their limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HAS_POCL = sys.platform == "linux" and platform.machine() == "x86_64"
 
 
 def remedy() -> str:
-    """Advice for a system that has no OpenCL driver."""
+    """Return advice for a system without an OpenCL driver."""
     if HAS_POCL:
         return f"install the driver of your device; PoCL is one for the CPU: {INSTALL}"
     return (
@@ -50,9 +50,9 @@ def pyopencl() -> types.ModuleType:
 
 
 def cl_devices() -> tuple[Any, ...]:
-    """All devices: platforms as the loader lists them, GPUs first within a platform.
+    """Return all devices: platforms in the loader's order, GPUs first within a platform.
 
-    Raises `EngineUnavailable` if there is none, or in a process that was forked too late.
+    Raises `EngineUnavailable` if there is no device, or in a child forked after OpenCL was used.
     """
     check_not_forked()
     return _cl_devices() if _cl_devices.cache_info().currsize else uninterrupted(_cl_devices)
@@ -73,7 +73,7 @@ def _cl_devices() -> tuple[Any, ...]:
     for vendor in platforms:
         try:
             devices = vendor.get_devices()
-        except cl.Error as error:  # such as CUDA's driver on a machine without a GPU
+        except cl.Error as error:  # such as a CUDA driver on a machine without a GPU
             causes.append(f"{vendor.name}: {error}")
             continue
         causes += [] if devices else [f"{vendor.name} lists none"]
@@ -88,11 +88,11 @@ def _cl_devices() -> tuple[Any, ...]:
 
 
 def describe(device: Any) -> Device:
-    """Return a device's record. Sizes are in bytes, also the alignment of sub-buffers.
+    """Return a device's record. Sizes, including the alignment of sub-buffers, are in bytes.
 
-    local_memory: of all `__local` arrays that a kernel declares. local_argument: of a `__local`
-    argument. sub_group: work-items that run in step, if known. compute_capability: (major, minor),
-    of NVIDIA's GPUs only.
+    local_memory: the limit for all `__local` arrays declared in a kernel. local_argument: the limit
+    for a `__local` argument. sub_group: work-items that execute in lockstep, if known.
+    compute_capability: (major, minor), only of NVIDIA's GPUs.
     """
     extensions = device.extensions.split()
     limits = {

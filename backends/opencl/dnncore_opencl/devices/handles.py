@@ -1,12 +1,12 @@
-"""The driver's objects in a forked child and at the end of the process, where they must rest.
+"""Access to driver objects after a fork and at the end of the process.
 
-- The threads of a driver do not survive a fork. A child that used the parent's objects, or listed
-  the devices again, would wait for these threads for ever. So it gets an error.
-- A daemon thread that is in a function of pyopencl when the interpreter ends makes the process
-  abort, because Python ends the thread within C++ code. So such threads stop before they call the
-  driver again, and the end of the process waits for those that are in a call.
+- A driver's threads do not survive a fork. A child that used the parent's objects, or listed the
+  devices again, would wait for these threads for ever. So it gets an error.
+- If the interpreter ends while a daemon thread is inside a pyopencl function, Python ends the
+  thread within C++ code, and the process aborts. So at exit such threads stop before their next
+  driver call, and the exit waits for threads that are inside a call.
 
-Both cost nothing before: then the attributes that hold handles become descriptors of their classes.
+Neither costs time before: attributes that hold handles become descriptors only at the fork or exit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, NoReturn, TypeVar
 from dnncore.backend import EngineUnavailable, in_main_thread, rest
 
 C = TypeVar("C", bound=type)
-LOOKS = 30  # in a row, 1 ms apart, that find no call: a thread may be about to begin one
+LOOKS = 30  # consecutive checks, 1 ms apart, without a call: a thread may be about to begin one
 PACKAGES = {"dnncore_opencl", "pyopencl", "pytools"}
-LONGEST_CALL = 30.0  # seconds that the end of the process waits for a call of another thread
+LONGEST_CALL = 30.0  # seconds; the longest wait at exit for another thread's call
 FORKED = (
     "opencl: cannot be used in this process, which was forked after its parent listed or opened"
     " OpenCL devices; the threads of a driver do not survive a fork; start the process by the"
@@ -39,9 +39,9 @@ _is_forked = False
 
 
 def handles(*names: str, of_calls: bool = False) -> Callable[[C], C]:
-    """Decorate a class whose attributes of these names hold objects of the driver.
+    """Decorate a class: its attributes of these names hold driver objects.
 
-    of_calls: whether they are used by launches, copies and waits, when a thread holds no lock.
+    of_calls: whether launches, copies and waits use them, at times when a thread holds no lock.
     """
 
     def decorate(owner: C) -> C:
@@ -52,7 +52,7 @@ def handles(*names: str, of_calls: bool = False) -> Callable[[C], C]:
 
 
 def begin_use() -> None:
-    """Note that the driver is used from now on. Raise `EngineUnavailable` in a forked child."""
+    """Record that the driver is used. Raise `EngineUnavailable` in a forked child."""
     global _is_used  # noqa: PLW0603 - a state of the process
     check_not_forked()
     if not _is_used:
@@ -76,7 +76,7 @@ def _refuse() -> NoReturn:
 
 
 class _Guarded:
-    """An attribute that calls `check` before each access, in place of the class's own."""
+    """A descriptor that calls `check` before each access to an attribute."""
 
     def __init__(self, owner: type, name: str, check: Callable[[], None]) -> None:
         self._own: Any = getattr(owner, name, None)
@@ -127,15 +127,15 @@ def _rest_at_exit() -> None:
 
 
 def _stop() -> None:
-    """Let a thread that may not call the driver any more wait for the end of the process."""
+    """Block a thread that must not call the driver any more, until the process ends."""
     if not in_main_thread() and not any(lock._is_owned() for lock in locks):
         rest()
 
 
 def _is_called() -> bool:
-    """Whether another thread is in a function of this package, of pyopencl or of code it made.
+    """Whether another thread is in a function of this package, of pyopencl or of code it generated.
 
-    Only the innermost calls are looked at: the stacks of running threads change meanwhile.
+    Checks only the innermost frames, because the stacks of running threads change meanwhile.
     """
     me = threading.get_ident()
     tops = [frame for thread, frame in sys._current_frames().items() if thread != me]

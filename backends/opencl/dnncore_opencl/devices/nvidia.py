@@ -1,8 +1,8 @@
 """Limits of NVIDIA's GPUs that the OpenCL driver does not report, or reports too low.
 
-CL_DEVICE_LOCAL_MEM_SIZE is 48 KB on every GPU. That is the limit of `__local` arguments; arrays
-that a kernel declares may be as large as CUDA's documentation says for the compute capability
-(the table of technical specifications, shared memory per thread block).
+CL_DEVICE_LOCAL_MEM_SIZE is 48 KB on every GPU. This is the limit for `__local` arguments. Arrays
+that a kernel declares may be larger; CUDA's documentation lists their limit by compute capability
+(table of technical specifications, shared memory per thread block).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ KILOBYTES = {
     **dict.fromkeys(((8, 0), (8, 7)), 163),
     **dict.fromkeys(((9, 0), (10, 0), (10, 3)), 227),
 }
-DRIVERS_OWN = 4  # bytes of each group that the driver takes, by the assembler's message
+DRIVERS_OWN = 4  # bytes per work-group that the driver reserves, by the assembler's message
 
 
 def limits(device: Any) -> dict[str, Any]:
-    """Return the limits of a pyopencl device that differ from the standard's; none elsewhere."""
+    """Return the limits of a pyopencl device that its driver does not report; {} for others."""
     if "cl_nv_device_attribute_query" not in device.extensions.split():
         return {}
     capability = (device.compute_capability_major_nv, device.compute_capability_minor_nv)
@@ -33,16 +33,16 @@ def limits(device: Any) -> dict[str, Any]:
 
 
 def capability(engine: Any) -> tuple[int, int]:
-    """The compute capability of an engine's device; (0, 0) for all but NVIDIA's GPUs."""
+    """Return the compute capability of an engine's device; (0, 0) unless an NVIDIA GPU."""
     found: tuple[int, int] = engine.device.limits.get("compute_capability", (0, 0))
     return found
 
 
 def is_nvidia(engine: Any) -> bool:
-    """Whether an engine's device is a GPU of NVIDIA's."""
+    """Whether an engine's device is an NVIDIA GPU."""
     return capability(engine) > (0, 0)
 
 
 def register_limit(count: int) -> str:
-    """The option of NVIDIA's compiler that limits a work-item's registers."""
+    """Return the option of NVIDIA's compiler that limits the registers of a work-item."""
     return f"-cl-nv-maxrregcount={count}"

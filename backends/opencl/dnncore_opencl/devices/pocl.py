@@ -1,12 +1,12 @@
 """Workarounds for errors of PoCL.
 
-The release on PyPI has LLVM of 2022, which lacks newer processors. It calls an unknown processor
-"generic", and its clang refuses this name: every build fails with "unknown target CPU 'generic'".
-It takes Zen 4 for "znver3", which has no AVX-512, but the driver selects built-in functions with
-AVX-512. So vectors of 16 floats end the process with "LLVM ERROR: Do not know how to scalarize this
-operator's operand". No environment variable changes the name. So it is replaced in the driver's
-device record. This is done only in the release whose record is known, and only if it has such a
-name.
+The release on PyPI uses LLVM of 2022, which does not know newer processors. It calls an unknown
+processor "generic". Its clang refuses this name, so every build fails with "unknown target CPU
+'generic'". It calls Zen 4 "znver3", a processor without AVX-512, but the driver selects built-in
+functions with AVX-512. So vectors of 16 floats end the process with "LLVM ERROR: Do not know how to
+scalarize this operator's operand". No environment variable changes the name, so it is replaced in
+the driver's device record. This is done only in the release whose record layout is known, and only
+for these two names.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 RELEASE = "PoCL 3.0-rc2"
 NAME_OFFSET = 640  # bytes to `char *llvm_cpu` in the 64-bit device record of this release
-TARGET = "x86_64-unknown-linux-gnu-"  # and the name, as the device's version ends
-MISNAMED = {"generic": set(), "znver3": {"avx512f"}}  # if the processor has that
-# Best first, each with what it must have, in the words of /proc/cpuinfo. They are those for which
-# the release's built-in functions were compiled: code for any other would not inline vload16.
+TARGET = "x86_64-unknown-linux-gnu-"  # and the name, at the end of the device's version
+MISNAMED = {"generic": set(), "znver3": {"avx512f"}}  # wrong if the processor has these features
+# Best first, each with its required features, named as in /proc/cpuinfo. The release's built-in
+# functions were compiled for these processors. Code for any other would not inline vload16.
 PROCESSORS = (
     (b"skylake-avx512", {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}),
     (b"haswell", {"avx2", "fma", "f16c", "bmi2", "movbe"}),
@@ -31,7 +31,7 @@ PROCESSORS = (
 )
 
 
-MISCOMPILING = "PoCL 5."  # with barriers in loops, all but one work-item of a group went missing
+MISCOMPILING = "PoCL 5."  # with barriers in loops, only one work-item of a group completed
 
 
 def miscompiles_barriers(device: Any) -> bool:
@@ -40,7 +40,7 @@ def miscompiles_barriers(device: Any) -> bool:
 
 
 def unusable_cache(platform: Any) -> str:
-    """Why PoCL lists no device: it cannot write compiled code. Empty if it can, or is not PoCL.
+    """Return why PoCL cannot write compiled code, so that it lists no device; else an empty text.
 
     PoCL writes to POCL_CACHE_DIR, else to a folder in XDG_CACHE_HOME, else in HOME, else in /tmp.
     """
@@ -63,7 +63,7 @@ def unusable_cache(platform: Any) -> str:
 
 
 def name_the_processor(device: Any) -> None:
-    """Give the pyopencl device a processor name that its compiler has code for, if it lacks one."""
+    """Replace an unusable processor name of a pyopencl device by one that its compiler supports."""
     _, _, name = device.version.partition(TARGET)
     wrong_with = MISNAMED.get(name)
     if RELEASE not in device.platform.version or wrong_with is None:
@@ -76,7 +76,7 @@ def name_the_processor(device: Any) -> None:
 
 @functools.cache
 def _processor() -> ctypes.Array[ctypes.c_char]:
-    """The name, in memory that is never freed."""
+    """Return the name, in memory that is never freed."""
     flags = _processor_flags()
     name = next(name for name, needs in PROCESSORS if needs <= flags or name == b"x86-64")
     return ctypes.create_string_buffer(name)
@@ -95,7 +95,7 @@ class _Range(ctypes.Structure):
 
 
 def _peek(address: int, size: int) -> bytes | None:
-    """Read this process's memory; None where there is none, instead of a crash."""
+    """Read this process's memory; return None for an unmapped address instead of crashing."""
     target = ctypes.create_string_buffer(size)
     here, there = _Range(ctypes.addressof(target), size), _Range(address, size)
     read = ctypes.CDLL(None).process_vm_readv

@@ -1,10 +1,9 @@
-"""Declarations of the few built-in functions that a program calls, instead of PoCL's header.
+"""Declarations of the built-in functions that a program calls, instead of PoCL's header.
 
 The release of PoCL on PyPI reads a header of 1 MB twice for each program, because it declares each
 built-in function for each type. This takes 0.12 s. A define makes the header empty. Then a program
-declares the types itself, and those functions whose names it contains. This takes 0.02 s. Clang has
-the same types in a header of its own, so it warns of each. The driver prints the number of
-warnings.
+declares the types, and only the functions whose names it contains. This takes 0.02 s. Clang has the
+same types in its own header, so it warns about each type. The driver prints the number of warnings.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ INTEGERS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
 REALS = ("float", "double")
 WIDTHS = ("", "2", "3", "4", "8", "16")
 
-# Functions whose arguments have the type of the result, with their number.
+# Functions whose arguments have the type of the result, with the number of arguments.
 OF_REALS = {
     "ceil": 1, "erfc": 1, "exp": 1, "expm1": 1, "fabs": 1, "floor": 1, "log": 1, "log1p": 1,
     "log2": 1, "rint": 1, "round": 1, "rsqrt": 1, "sqrt": 1, "tanh": 1, "trunc": 1, "fmax": 2,
@@ -56,7 +55,7 @@ OF_REALS = {
 }  # fmt: skip
 OF_INTEGERS = {"mul_hi": 2}
 OF_ALL = {"max": 2, "min": 2, "clamp": 3, "bitselect": 3}
-ALSO_OF_SCALARS = {"max", "min", "clamp", "fmax", "fmin"}  # all arguments but the first one
+ALSO_OF_SCALARS = {"max", "min", "clamp", "fmax", "fmin"}  # as all arguments but the first
 TESTS = {"isfinite", "isinf", "isnan"}
 OF_ITEMS = {
     "get_global_id", "get_global_size", "get_group_id", "get_local_id", "get_local_size",
@@ -72,7 +71,7 @@ def is_quicker(device: Any) -> bool:
 
 
 def declarations(source: str) -> str:
-    """The text that goes before a program: the types, and the functions that it names."""
+    """Return the text to put before a program: the types, and the functions that it mentions."""
     names = set(re.findall(r"[A-Za-z_]\w*", source))
     reals = REALS if any(name.startswith("double") for name in names) else REALS[:1]
     functions = frozenset(name for name in names if name in NAMED or BY_NAME.match(name))
@@ -95,7 +94,7 @@ def _types(kinds: tuple[str, ...]) -> Iterator[str]:
 
 
 def _functions(name: str, reals: tuple[str, ...]) -> Iterator[str]:
-    """The declarations of one function for all types."""
+    """Return the declarations of one function for all types."""
     kinds = (*INTEGERS, *reals)
     if name == "barrier":
         yield "void MEETING barrier(cl_mem_fence_flags);"
@@ -124,13 +123,13 @@ def _functions(name: str, reals: tuple[str, ...]) -> Iterator[str]:
 
 
 def _moves_or_conversions(found: re.Match[str], kinds: tuple[str, ...]) -> Iterator[str]:
-    """The declarations of vload, vstore or convert, whose names contain types and widths."""
+    """Return the declarations of vload, vstore or convert functions of all types and widths."""
     move, width, result, n = found.groups()
     if result:
         if result in kinds and n in WIDTHS:
             yield from (f"{result}{n} CONSTANT {found[0]}({kind}{n});" for kind in kinds)
         return
-    # Without a width, a define of the program adds it.
+    # The name contains no width if a define of the program appends it.
     widths = [width] if width else WIDTHS[1:]
     for kind, n, space in itertools.product(kinds, widths, ("global", "local", "private")):
         if move == "vstore":

@@ -1,6 +1,6 @@
 """Programs: built from source once, then loaded from the disk store.
 
-The store verifies a binary before the driver reads it.
+A binary is verified before the driver reads it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ OPTIONS = (*EXACT_OPTIONS, "-cl-mad-enable")
 
 DIVIDE = ("-cl-fp32-correctly-rounded-divide-sqrt",)
 UNOPTIMIZED = "-cl-opt-disable"
-LITTLE_WORK = 1 << 18  # multiply-adds; 2**20 took about 10 ms unoptimized, optimizing 0.3 to 3 s
-KEPT = 128  # programs that stay loaded without a user; PoCL's take 0.2 MB each
-SMALL_GRID = 0xFFFF  # PoCL generates other code for grids whose sides are all within this
+LITTLE_WORK = 1 << 18  # multiply-adds; 2**20 took 10 ms unoptimized, optimization takes 0.3 to 3 s
+KEPT = 128  # programs kept loaded without a user; PoCL needs 0.2 MB for each
+SMALL_GRID = 0xFFFF  # PoCL generates separate code for grids whose sizes are all at most this
 
-_building = threading.RLock()  # warning filters belong to the process, and so do some compilers
+_building = threading.RLock()  # warning filters and some compilers are shared by the whole process
 
 
 @handles("_native")
 class Builder:
     """Builds the programs of one device and stores them on disk.
 
-    A program stays in memory while an executable has it, and the last `KEPT` without one, too.
+    A program stays in memory while an executable uses it. The last `KEPT` unused ones stay too.
     """
 
     def __init__(self, native: Native) -> None:
@@ -63,7 +63,7 @@ class Builder:
             device.version,
             device.driver_version,
             native.platform.version,
-            str(device.native_vector_width_float),  # processors of one name may differ
+            str(device.native_vector_width_float),  # processors of the same name may differ in it
             pyopencl.version.VERSION_TEXT,
         )
 
@@ -76,10 +76,11 @@ class Builder:
     def launchable(self, launch: Launch) -> Any:
         """Return the built program of a launch, with all of its code generated.
 
-        On CPUs it is launched once with empty extents before it is stored, because PoCL generates
-        code at the first launch, for each local size and for small and large grids. A kernel for
-        GPUs that has little work is compiled without optimization: PoCL optimizes a work-group as
-        a loop over its items, and the loops that are unrolled for a GPU make this slow.
+        On CPUs the program is launched once with empty extents before it is stored. PoCL generates
+        code at the first launch, separately for each local size and for small and large grids. A
+        GPU kernel with little work is compiled without optimization on CPUs. PoCL compiles a
+        work-group as a loop over its work-items, and loops that are unrolled for a GPU make
+        optimization slow.
         """
         source = launch.source.text
         if math.prod(launch.local_size) == 1:
@@ -105,9 +106,9 @@ class Builder:
     ) -> Any:
         """Return the built program of `source`.
 
-        first_use: called with the program before it is stored. use: distinguishes programs that
-        have the same source but different first uses. target: of PTX, if the source hides
-        instructions. base: the options of all programs.
+        first_use: called with the program before it is stored. use: distinguishes programs with
+        the same source but different first uses. target: the PTX target, if the source contains
+        hidden instructions. base: options common to all programs.
         """
         options = (*base, *options)
         key = (source, *options, use, target)
@@ -146,7 +147,7 @@ class Builder:
         return program
 
     def _load(self, binary: bytes, options: Sequence[str]) -> Any:
-        """Make a program of a stored binary; None if the driver refuses it."""
+        """Create a program from a stored binary. Return None if the driver refuses the binary."""
         cl = pyopencl()
         native = self._native
         try:
@@ -160,7 +161,7 @@ class Builder:
         native = self._native
         if is_quicker(native.device):
             quick = cl.Program(native.context, declarations(source) + source)
-            with contextlib.suppress(cl.Error):  # for a function that is not declared
+            with contextlib.suppress(cl.Error):  # a function may have no declaration
                 return _build(quick, native.device, (*options, *WITHOUT_HEADER))
         try:
             program = _build(cl.Program(native.context, source), native.device, options)
@@ -177,7 +178,7 @@ class Builder:
             ) from error
 
     def _launch_empty(self, launch: Launch, program: Any) -> None:
-        """Launch with all extents 0."""
+        """Launch the kernel with all extents 0."""
         cl = pyopencl()
         kernel = cl.Kernel(program, launch.kernel)
         for place, arg in enumerate(launch.args):
@@ -188,15 +189,15 @@ class Builder:
 
     def _put(self, key: str, program: Any) -> None:
         if self._store.folder is None:
-            return  # PoCL takes as long to give a binary as to build one
-        # pyopencl leaves out the context's devices that it is not built for.
+            return  # PoCL needs as long to return a binary as to build the program
+        # pyopencl leaves out the devices of the context for which the program is not built.
         binaries = program.get_info(pyopencl().program_info.BINARIES)
         if len(binaries) == 1 and binaries[0]:
             self._store.put(key, binaries[0])
 
 
 def _build(program: Any, device: Any, options: Sequence[str]) -> Any:
-    """Build without pyopencl's own cache, which verifies nothing, and without its warnings."""
+    """Build without pyopencl's own cache, which does not verify its files, and without warnings."""
     with _building, warnings.catch_warnings():
         warnings.simplefilter("ignore", pyopencl().CompilerWarning)
         return program.build(options=list(options), devices=[device], cache_dir=False)

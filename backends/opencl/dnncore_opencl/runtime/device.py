@@ -1,6 +1,6 @@
 """An opened device: its context, its memory and its programs.
 
-This is what streams, events and executables need of their engine.
+Streams, events and executables use this part of an engine.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
 class OpenedDevice(Engine):
     """The part of an engine that does not depend on queues.
 
-    `native` holds the pyopencl `platform`, `device` and `context`. A buffer is a `pyopencl.Buffer`.
+    `native` holds the pyopencl `platform`, `device` and `context`. Buffers are `pyopencl.Buffer`s.
 
-    wait_timeout: the seconds after which waits that have no timeout of their own raise
-    `TimeoutError`; None for no limit. DNNCORE_WAIT_TIMEOUT sets its first value.
+    wait_timeout: default timeout of waits in seconds; then they raise `TimeoutError`. None means no
+    limit. The initial value is DNNCORE_WAIT_TIMEOUT.
     """
 
     def _open(self, device: Any, context: Any) -> None:
@@ -58,27 +58,27 @@ class OpenedDevice(Engine):
 
     @property
     def device(self) -> Device:
-        """The device, with its limits."""
+        """The device and its limits."""
         return self._device
 
     def failure(self, what: str, error: Any) -> ExecutionError:
-        """Return the error of a command that failed; `error` is a status or a pyopencl error."""
+        """Return the exception for a failed command. `error` is a status or a pyopencl error."""
         return failure(self.name, self.account, what, error)
 
     @property
     def is_cpu(self) -> bool:
-        """Whether kernels run on cores: few work-items with much work each, no local memory."""
+        """Whether the device is a CPU: few work-items with much work each, no local memory."""
         return self.device_type == "cpu"
 
     def shares_context(self, other: Engine) -> bool:
-        """Whether the other engine's events can be waited for by this device."""
+        """Whether this device can wait for the other engine's events."""
         mine, theirs = self.native.context, getattr(other.native, "context", None)
         return other is self or mine == theirs
 
     def program(self, source: str, options: Sequence[str] = ()) -> Any:
         """Return the pyopencl program of `source`: built, or loaded from the disk store.
 
-        options: of the compiler, in addition to OpenCL C 1.2 and fused multiply-adds. Raises
+        options: compiler options in addition to OpenCL C 1.2 and fused multiply-adds. Raises
         `BuildError` with the compiler's log.
         """
         return self.builder.program(source, options)
@@ -90,11 +90,11 @@ class OpenedDevice(Engine):
         return uninterrupted(pyopencl().Kernel, program, "idle")
 
     def tuning_table(self, name: str, package: str = tuning.PACKAGE) -> tuning.Table:
-        """Return named parameters by problem that were measured to be best on this device.
+        """Return the table `name`: the parameters that were measured to be best, by problem.
 
-        They are read from `tuning/<device>.json` in an importable package, such as a plugin. The
-        file's name is the device's name in lower case with `_` between words. The package defines
-        the keys and the parameters. Without a file the table is empty.
+        The file is `tuning/<device>.json` in an importable package, such as a plugin. `<device>` is
+        the device's name in lower case with `_` between words. The package defines the keys and the
+        parameters. The table is empty if there is no file.
         """
         return tuning.table(self, name, package)
 
@@ -112,9 +112,9 @@ class OpenedDevice(Engine):
         return buffer
 
     def _new_buffer(self, size: int) -> Any:
-        """Allocate. More than the device has is refused here, since drivers report it at first use.
+        """Allocate a buffer. Refuse what does not fit, because drivers report it only at first use.
 
-        The core collects garbage and tries again.
+        On a refusal the core collects garbage and tries again.
         """
         if not self.account.has_room(size):
             raise ExecutionError(
@@ -135,7 +135,7 @@ class OpenedDevice(Engine):
         )
 
     def memory_info(self) -> MemoryInfo:
-        """Count the buffers that this engine allocated and that are still alive."""
+        """Return the number and the bytes of this engine's buffers that are still alive."""
         return self.account.info
 
 
@@ -145,9 +145,9 @@ _serials = itertools.count()
 @functools.cache
 def _buffer_class() -> Any:
     class Buffer(pyopencl().Buffer):  # type: ignore[misc]
-        """A device buffer that permits weak references, so that living ones can be counted.
+        """A device buffer that supports weak references, so that live buffers can be counted.
 
-        serial: a number that no other buffer ever has.
+        serial: a number unique among all buffers.
         """
 
         def __init__(self, *arguments: Any) -> None:
@@ -158,7 +158,7 @@ def _buffer_class() -> Any:
 
 
 def _wait_timeout() -> float | None:
-    """DNNCORE_WAIT_TIMEOUT in seconds; None if waits have no limit."""
+    """Return DNNCORE_WAIT_TIMEOUT in seconds; None for no limit."""
     text = os.environ.get("DNNCORE_WAIT_TIMEOUT", "")
     try:
         seconds = float(text or "inf")

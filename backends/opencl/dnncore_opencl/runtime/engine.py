@@ -35,11 +35,11 @@ from dnncore_opencl.runtime.stream import OpenCLStream
 class OpenCLEngine(OpenedDevice):
     """An OpenCL device.
 
-    Implementations of other distributions may use `program`, `tuning_table`, `native`, `device`,
-    `is_cpu`, `failure`, and `OpenCLStream.submit`; `examples/opencl_kernel` does.
+    Implementations in other distributions may use `program`, `tuning_table`, `native`, `device`,
+    `is_cpu`, `failure` and `OpenCLStream.submit`. An example is `examples/opencl_kernel`.
 
-    Indices count the devices of all platforms. Platforms are in the order of the OpenCL loader.
-    Within a platform, GPUs come first.
+    Indices count the devices of all platforms, in the order of the OpenCL loader. Within a
+    platform, GPUs come first.
     """
 
     kind: ClassVar[str] = "opencl"
@@ -69,9 +69,9 @@ class OpenCLEngine(OpenedDevice):
 
     @classmethod
     def of_context(cls, context: Any, device: Any) -> OpenCLEngine | None:
-        """The engine of a context that is open in this process, the last one if there are several.
+        """Return the engine of a context that is open in this process, the last of several.
 
-        None if there is none.
+        Returns None if there is none.
         """
         return _contexts.get((context.int_ptr, device.int_ptr))
 
@@ -115,32 +115,32 @@ class OpenCLEngine(OpenedDevice):
 
     @contextlib.contextmanager
     def map(self, stream: Any, buffer: Any, nbytes: int, mode: str) -> Iterator[Any]:
-        """Map the buffer of a device whose memory is the host's; otherwise copy it."""
+        """Map the buffer if the device uses host memory; otherwise copy it."""
         is_shared = self.is_cpu and nbytes and stream.order == "in"
         way = wrapping.mapped(self, stream, buffer, nbytes, mode) if is_shared else None
         with way or super().map(stream, buffer, nbytes, mode) as host:
             yield host
 
     def wrap(self, native: Any) -> Wrapped | None:
-        """Wrap a pyopencl buffer, also a part of one, an allocation of SVM, or an array."""
+        """Wrap a pyopencl buffer, sub-buffer, array or SVM (shared virtual memory) allocation."""
         return wrapping.wrapped(self, native)
 
     def place(self, buffer: Any) -> tuple[Hashable, int]:
-        """Where the buffer is, also if it is a part of another one."""
+        """Return the memory that holds the buffer, and the buffer's offset in it."""
         return wrapping.place(buffer)
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:
-        """kDLOpenCL with the engine's index; a buffer's handle is its cl_mem."""
+        """Return kDLOpenCL and the engine's index. The handle of a buffer is its cl_mem."""
         return None if self.index < 0 else (KDL_OPENCL, self.index)
 
     def to_dlpack(self, buffer: Any) -> int:
-        """The cl_mem."""
+        """Return the cl_mem of a buffer."""
         handle: int = buffer.int_ptr
         return handle
 
     def from_dlpack(self, handle: int, nbytes: int) -> Any:
-        """The buffer of a cl_mem of this context."""
+        """Return the buffer of a cl_mem of this context."""
         buffer = wrapping.of_handle(handle)
         if not self.owns(buffer, nbytes):
             raise DescriptorError(
@@ -160,12 +160,13 @@ class OpenCLEngine(OpenedDevice):
         return Pinned(self.native)
 
     def _goes_pinned(self, stream: Any, nbytes: int, wait_for: Sequence[Event]) -> bool:
-        """Whether a copy goes through pinned memory.
+        """Whether a copy goes through pinned memory. The driver does all other copies.
 
-        The driver does all other copies. A CPU has the memory of the host. A copy that must wait
-        cannot go this way, because its host array is read at once. Nor can a copy that would make
-        the caller wait for another runtime, nor one that is timed, since its pieces have no common
-        start and end.
+        These copies are left to the driver:
+        - copies of a CPU, whose memory is the host's;
+        - copies that must wait, because a pinned copy reads its host array at once;
+        - copies that would make the caller wait for another runtime;
+        - timed copies, because the pieces of a pinned copy have no common start and end.
         """
         return (
             not self.is_cpu
@@ -179,7 +180,7 @@ class OpenCLEngine(OpenedDevice):
     def _copy(
         self, stream: Any, target: Any, source: Any, nbytes: int, wait_for: Sequence[Event]
     ) -> Event:
-        """Copy as the driver does."""
+        """Copy by the driver's own function."""
         if not nbytes:
             return stream.nothing(wait_for) if wait_for else COMPLETED
 
@@ -201,7 +202,7 @@ class OpenCLEngine(OpenedDevice):
 
 _contexts: weakref.WeakValueDictionary[tuple[int, int], OpenCLEngine]
 _contexts = weakref.WeakValueDictionary()  # by context and device
-KDL_OPENCL = 4  # the type of device in DLPack's terms
+KDL_OPENCL = 4  # DLPack's code for OpenCL devices
 
 
 def _cannot_copy(nbytes: int) -> str:

@@ -19,21 +19,21 @@ from dnncore_opencl.runtime.in_flight import Command, tidy_all
 
 
 class Queue(Protocol):
-    """What an event needs of its stream."""
+    """The members of a stream that an event uses."""
 
     engine: OpenedDevice
     native: Any
     profiling: bool
 
     def leave(self, point: Point) -> None:
-        """Put no more commands before a point."""
+        """Queue no more commands before the point."""
 
 
 @handles("native", of_calls=True)
 class OpenCLEvent(Command):
     """One command of a queue. `native` is the pyopencl event.
 
-    If one of `causes` has failed, the command has run, and that is its error.
+    The command runs even if one of `causes` failed. Then its error names that cause.
     """
 
     __slots__ = ("causes", "native", "stream")
@@ -44,9 +44,10 @@ class OpenCLEvent(Command):
         self.causes = causes
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until the command has ended, at most `timeout` seconds.
+        """Block until the command has ended.
 
-        By default the engine's limit holds. With `math.inf` there is no limit.
+        timeout: seconds; the default is the engine's limit, `math.inf` means no limit. Raises the
+        error of the command, or `TimeoutError`.
         """
         error: BaseException | None = None
         timeout = self.stream.engine.wait_timeout if timeout is None else timeout
@@ -64,7 +65,7 @@ class OpenCLEvent(Command):
 
     @property
     def done(self) -> bool:
-        """Whether the command has ended, well or not. If so, copies before it have landed."""
+        """Whether the command has ended or failed. If so, earlier copies have landed."""
         if self.status > 0:
             return False
         tidy_all()
@@ -72,9 +73,9 @@ class OpenCLEvent(Command):
 
     @property
     def status(self) -> int:
-        """OpenCL's status; for a lost device, the code of the error that the query raises."""
+        """The OpenCL status; for a lost device, the code of the error that the query raises."""
         try:
-            status = int(self.native.command_execution_status)  # a point may be queued now
+            status = int(self.native.command_execution_status)  # may queue the marker of a point
             if status > 0:
                 self.stream.native.flush()
             return status
@@ -83,12 +84,12 @@ class OpenCLEvent(Command):
 
     @property
     def is_over(self) -> bool:
-        """Whether the device has done its part, well or not."""
+        """Whether the command has ended or failed on the device."""
         return self.status <= 0
 
     @property
     def error(self) -> BaseException | None:
-        """The error of the command, with the name of its OpenCL status; None if it has none."""
+        """The command's error, with the name of its OpenCL status; None if it did not fail."""
         status = self.status
         cause = next(filter(None, (event.error for event in self.causes if event.done)), None)
         if cause is None:
@@ -99,20 +100,20 @@ class OpenCLEvent(Command):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether it waits for an event of another runtime that has not ended, or has failed."""
+        """Whether a cause, an event of another runtime, has not ended or has failed."""
         return any(map(may_fail, self.causes))
 
     @property
     def start(self) -> float | None:
-        """When the device began, in seconds of its clock; None without profiling.
+        """Start time on the device's clock in seconds; None without profiling.
 
-        Raises `ExecutionError` for a command that has not ended, or not well.
+        Raises `ExecutionError` if the command has not ended or has failed.
         """
         return self._time("start")
 
     @property
     def end(self) -> float | None:
-        """When the device ended; otherwise as `start`."""
+        """End time on the device's clock; otherwise as `start`."""
         return self._time("end")
 
     def _time(self, which: str) -> float | None:
@@ -130,7 +131,7 @@ class OpenCLEvent(Command):
         return self.stream.engine.failure("a command failed", status)
 
     def poll(self, timeout: float) -> None:
-        """Ask repeatedly whether it has ended; raise `TimeoutError` after `timeout` seconds."""
+        """Query repeatedly until the command has ended; `TimeoutError` after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         pause = 1e-5
         while not self.done:
@@ -148,8 +149,8 @@ class OpenCLEvent(Command):
 class Point(OpenCLEvent):
     """A point of an in-order queue, after the commands that returned it.
 
-    Its pyopencl event is a marker. The marker is queued when somebody asks for it, and before the
-    queue's next command that waits for an event. So the point never waits for this event.
+    Its pyopencl event is a marker, queued when the event is first needed, and at the latest before
+    the queue's next command that waits for an event. So the marker never waits for that event.
     """
 
     __slots__ = ("_is_over", "_lock", "_marker")
@@ -163,7 +164,7 @@ class Point(OpenCLEvent):
 
     @property
     def native(self) -> Any:
-        """The marker. Later commands get another point."""
+        """The marker. Commands queued later return another point."""
         return locked(self._lock, self._queued_marker, self.stream.native)
 
     def _queued_marker(self, queue: Any) -> Any:
@@ -173,17 +174,17 @@ class Point(OpenCLEvent):
         return self._marker
 
     def settle(self) -> None:
-        """Note that all commands before the point have ended."""
+        """Record that all commands before the point have ended."""
         self._is_over = True
 
     def wait(self, timeout: float | None = None) -> None:
-        """As for any event; after a wait for the stream it returns at once."""
+        """Wait as for any event. Return at once after a wait for the stream."""
         if not self._is_over:
             super().wait(timeout)
 
     @property
     def done(self) -> bool:
-        """Whether all commands before it have ended, well or not."""
+        """Whether all commands before the point have ended or failed."""
         return self._is_over or super().done
 
     @property
@@ -193,10 +194,10 @@ class Point(OpenCLEvent):
 
 
 class Observed(Event):
-    """A command's event that a queue treats as an event of another runtime: it waits by a bridge.
+    """A command's event that a queue waits for by a bridge, as for an event of another runtime.
 
-    NVIDIA's driver may read the host array of a small copy before the commands of other queues that
-    the copy waits for have ended. It does not read the array before a bridge has ended.
+    NVIDIA's driver may read the host array of a small copy before the copy's dependencies in other
+    queues have ended. It does not read the array before a bridge has ended.
     """
 
     __slots__ = ("_event",)
@@ -205,37 +206,37 @@ class Observed(Event):
         self._event = event
 
     def wait(self, timeout: float | None = None) -> None:
-        """The same as the command's."""
+        """Wait for the command."""
         self._event.wait(timeout)
 
     @property
     def done(self) -> bool:
-        """The same as the command's."""
+        """Whether the command has ended or failed."""
         return self._event.done
 
     @property
     def error(self) -> BaseException | None:
-        """The same as the command's."""
+        """The command's error."""
         return self._event.error
 
 
 class Pause(Event):
-    """Some seconds after the end of another command."""
+    """An event some seconds after the end of another command."""
 
     def __init__(self, event: Event, seconds: float) -> None:
         self._event = event
         self._seconds = seconds
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the command and sleep."""
+        """Wait for the command, then sleep."""
         self._event.wait(timeout)
         time.sleep(self._seconds)
 
 
 class Bridged(Event):
-    """An event of another runtime. It keeps the error that a wait for it raised.
+    """An event of another runtime. It stores the error that a wait for it raised.
 
-    So dependents can name the cause, also of an event that raises but has no `error`.
+    So dependents can name the cause even if the event has no `error`.
     """
 
     __slots__ = ("_event", "_raised")
@@ -245,7 +246,7 @@ class Bridged(Event):
         self._raised: BaseException | None = None
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the event. Raises what its wait raises, and keeps that error."""
+        """Wait for the event. Store and raise the error that its wait raises."""
         try:
             self._event.wait(timeout)
         except Exception as error:
@@ -259,7 +260,7 @@ class Bridged(Event):
 
     @property
     def error(self) -> BaseException | None:
-        """The event's error, or the one that a wait raised."""
+        """The event's error, or the error that a wait raised."""
         return self._event.error or self._raised
 
 
@@ -271,16 +272,17 @@ def may_fail(event: Event) -> bool:
 def bridge(event: Event, engine: OpenedDevice, timeout: float | None) -> Any:
     """Return a user event that ends when `event` ends. A new thread waits for `event`.
 
-    It ends well if `event` fails, too, because drivers do not agree on a user event that fails:
-    PoCL 3.0 ends the process, and NVIDIA's later calls for the same queue fail without a cause.
+    The user event ends successfully even if `event` fails, because drivers differ if a user event
+    fails: PoCL 3.0 ends the process, and NVIDIA's later calls on the same queue fail without a
+    cause.
 
-    timeout: of this wait, as the event's `wait` takes it.
+    timeout: seconds of this wait, as for the `wait` of events.
     """
     user_event = pyopencl().UserEvent(engine.native.context)
     _bridges[user_event.int_ptr] = user_event
 
     def follow() -> None:
-        with contextlib.suppress(Exception):  # kept by the event; dependents find it in `causes`
+        with contextlib.suppress(Exception):  # stored by `event`; dependents find it in `causes`
             event.wait(timeout)
         _end(user_event.int_ptr)
 
@@ -299,6 +301,6 @@ def _end(handle: int) -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """End all bridges at exit, because events of copies wait for them when they are dropped."""
+    """End all bridges at exit. The events of copies wait for bridges when they are released."""
     for handle in () if is_forked() else tuple(_bridges):
         _end(handle)

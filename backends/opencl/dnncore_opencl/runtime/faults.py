@@ -1,4 +1,4 @@
-"""Errors of commands: the status by name, its cause and the remedy."""
+"""Command errors: the status by name, its cause and the remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dnncore.backend import ExecutionError
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.memory_account import Account
 
-FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, the status of dependents
+FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: a dependency failed
 
 OUT_OF_MEMORY = frozenset((-4, -6))
 """MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY."""
@@ -30,12 +30,12 @@ ADVICE = {
 
 
 def status_name(status: int) -> str:
-    """The name of an OpenCL status, such as OUT_OF_RESOURCES."""
+    """Return the name of an OpenCL status, such as OUT_OF_RESOURCES."""
     return str(pyopencl().status_code.to_string(status, "status %d"))
 
 
 def failure(name: str, account: Account, what: str, error: Any) -> ExecutionError:
-    """Return an engine's error; `error` is a status or a pyopencl error."""
+    """Return an engine's exception. `error` is a status or a pyopencl error."""
     status = error if isinstance(error, int) else error.code
     text = f"{name}: {what}: {status_name(status)}"
     if status in ADVICE:

@@ -1,10 +1,11 @@
-"""Commands that have not ended: objects that a stream keeps, and work that is left at the end.
+"""Commands that have not ended, kept by a stream, and the host work that remains after them.
 
 There are three reasons to keep a command:
 
-- If the pyopencl event of a copy is dropped, it waits for the copy with the interpreter lock held.
-  The thread that ends what the copy waits for may need this lock.
-- A copy through pinned memory must reach its host array after the device has done its part.
+- The pyopencl event of a copy waits for the copy when it is released, with the interpreter lock
+  held. The thread that ends the copy's dependency may need this lock.
+- After a copy through pinned memory has ended on the device, its data must still be moved to the
+  host array.
 - A wait for a stream raises the error of a command that failed.
 """
 
@@ -22,10 +23,10 @@ import numpy as np
 from dnncore.backend import Event, holding
 from dnncore_opencl.devices.handles import locks
 
-_busy: set[UnderWay] = set()  # those with commands
-_lock = threading.RLock()  # one for all: a command of one stream may wait for one of another
+_busy: set[UnderWay] = set()  # the streams with kept commands
+_lock = threading.RLock()  # one for all streams: a command may wait for a command of another stream
 locks.append(_lock)
-_of_parent: list[UnderWay] = []  # of a forked child; if it dropped a copy, it would wait for it
+_of_parent: list[UnderWay] = []  # kept in a forked child: release would wait for the copy
 
 
 def _after_fork() -> None:
@@ -50,16 +51,16 @@ class Command(Event):
     @property
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether the device has done its part, well or not."""
+        """Whether the command has ended or failed on the device."""
 
     def land(self) -> None:
-        """Do what is left to do when the device has done its part."""
+        """Do the host work that remains after the command has ended on the device."""
 
 
 class UnderWay:
-    """The commands of a stream that are kept, in the order of the queue.
+    """The commands that a stream keeps, in queue order.
 
-    events: each with the target of its copy, a buffer or a host array; None if it copies nothing.
+    events: each command with the target of its copy, a buffer or a host array; None if not a copy.
     """
 
     def __init__(self, *, in_order: bool) -> None:
@@ -69,17 +70,17 @@ class UnderWay:
 
     @holding(_lock)
     def keep(self, event: Command, target: Any = None) -> None:
-        """Keep a command until it is over."""
+        """Keep a command until it has ended."""
         self.tidy()
         self.events[event] = target
         _busy.add(self)
 
     @holding(_lock)
     def tidy(self) -> None:
-        """Land commands that are over and drop them, except for their errors."""
-        events = self.events.copy()  # a signal handler may tidy, too
+        """Land and drop the commands that have ended. Store their errors."""
+        events = self.events.copy()  # a signal handler may call tidy too
         ended: Iterator[bool] = (event.is_over for event in events)
-        if self._in_order:  # commands after the first that is not over are not over
+        if self._in_order:  # after the first unfinished command, none has ended
             ended = itertools.takewhile(bool, ended)
         over = list(itertools.compress(events, ended))
         for event in over:
@@ -92,7 +93,7 @@ class UnderWay:
 
     @holding(_lock)
     def errors(self) -> list[BaseException]:
-        """Return the errors of commands since the last call."""
+        """Return the errors of commands since the previous call."""
         self.tidy()
         errors, self._errors = self._errors, []
         return errors
@@ -100,12 +101,12 @@ class UnderWay:
     @property
     @holding(_lock)
     def is_held_up(self) -> bool:
-        """Whether a command waits for an event of another runtime."""
+        """Whether a kept command depends on an event of another runtime."""
         return any(event.causes and not event.is_over for event in self.events.copy())
 
 
 def tidy_all() -> None:
-    """Land all commands that are over; one that has ended may have waited for any stream."""
+    """Land all ended commands of all streams: an ended command may have waited for any stream."""
     if _busy:
         _tidy_all()
 
@@ -118,7 +119,7 @@ def _tidy_all() -> None:
 
 @holding(_lock)
 def writers(host: np.ndarray[Any, Any]) -> list[Command]:
-    """Return the copies of all streams that still write to memory of a host array."""
+    """Return the copies, of all streams, that still write to the memory of a host array."""
     tidy_all()
     return [
         event

@@ -1,10 +1,11 @@
-"""Launches: rendered kernel texts and their arguments.
+"""Launches: rendered kernel sources and their arguments.
 
 Kernels follow two rules:
 
-- All extents are integer arguments. A kernel whose integers are all 0 touches no memory and divides
+- All extents are integer arguments. If all integers are 0, a kernel accesses no memory and divides
   by nothing. So it can be launched once when it is built: PoCL generates code at the first launch.
-- A value that varies between problems of one class is an argument. A define makes another program.
+- A value that differs between problems of one class is an argument. A define would need another
+  program for each value.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from dnncore_opencl.runtime.schema import Schema
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel text: defines, then snippets of code, then `<template>.cl`.
+    """A kernel source: defines, then snippets of code, then `<template>.cl`.
 
     The kernel has the name of the template. In the template, `$parameters` stands for the list of
-    parameters. options: of the compiler, in addition to those of all programs. target: of NVIDIA's
-    PTX, if the text hides instructions that only this target has (`runtime/ptx.py`). is_exact:
-    whether the compiler must not contract products and sums of its own accord.
+    parameters. options: compiler options in addition to those of all programs. target: NVIDIA's
+    PTX target, if the source contains hidden instructions of that target (`runtime/ptx.py`).
+    is_exact: whether the compiler must not contract products and sums.
     """
 
     template: str
@@ -40,7 +41,7 @@ class Source:
 
     @property
     def text(self) -> str:
-        """The text that the compiler gets."""
+        """The source that the compiler reads."""
         defines = (f"#define {name} {value}" for name, value in self.defines.items())
         before, after = template(self.template).split("$parameters")
         kernel = f"{before}{self.parameters.text}{after}"
@@ -51,12 +52,13 @@ class Source:
 class Launch:
     """One kernel launch.
 
-    arguments: by name; `Arg` and `Scratch` for buffers, numbers for the rest. args: the same in the
-    kernel's order. Raises `TypeError` for arguments that the kernel's parameters do not permit.
+    arguments: by name; `Arg` and `Scratch` for buffers, numbers for the rest. args: the arguments
+    in the kernel's order. Raises `TypeError` for arguments that do not match the kernel's
+    parameters.
 
-    Sizes are in work-items. Raises `DescriptorError` unless the global ones are multiples of the
-    local ones. work: an upper bound on multiply-adds, given for kernels that are made for GPUs. If
-    it is small, a CPU compiles them without optimization (`runtime/build.py`).
+    Sizes are in work-items. Raises `DescriptorError` unless the global sizes are multiples of the
+    local sizes. work: an upper bound of the multiply-adds, given for GPU kernels. If it is small, a
+    CPU compiles the kernel without optimization (`runtime/build.py`).
 
     instead: a launch with the same result, for drivers that cannot build this one.
     """
@@ -98,7 +100,7 @@ def template(name: str) -> str:
 
 @functools.cache
 def _templates() -> dict[str, Path]:
-    """Return the path of each kernel text of this backend; no two have one name."""
+    """Return the path of each kernel text of this backend. Names are unique."""
     paths = list(Path(__file__).parents[1].rglob("*.cl"))
     found = {path.stem: path for path in paths}
     assert len(found) == len(paths), sorted(path.name for path in paths)

@@ -1,4 +1,4 @@
-"""The memory of an engine: its size in use, and its holders for the error when it runs out."""
+"""The memory of an engine: bytes in use, and the objects that hold it, for out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 
 from dnncore.backend import INNERMOST, Memory, Scratchpad, Stream, hold_at_fork, holding
 
-LARGEST = 3  # memories that are named
+LARGEST = 3  # memories listed by name
 
 
-_lock = threading.RLock()  # of all accounts; also acquired by finalizers, at any place
+_lock = threading.RLock()  # of all accounts; finalizers acquire it at any time
 hold_at_fork(_lock, INNERMOST)
 
 
 class MemoryInfo(NamedTuple):
-    """Bytes and number of an engine's living buffers, scratchpads included."""
+    """Bytes and number of an engine's live buffers, including scratchpads."""
 
     allocated: int
     buffers: int
 
 
 class Account:
-    """The living buffers of an engine, which has `capacity` bytes."""
+    """The live buffers of an engine with `capacity` bytes."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -34,26 +34,26 @@ class Account:
 
     @property
     def info(self) -> MemoryInfo:
-        """The sums."""
+        """The totals."""
         return MemoryInfo(self._bytes, self._buffers)
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether that much more fits, if nobody else holds memory of the device."""
+        """Whether `nbytes` more fit, if no other process uses the device's memory."""
         return self._bytes + nbytes <= self.capacity
 
     def add(self, buffer: Any, nbytes: int) -> None:
-        """Count a buffer until it dies."""
+        """Count a buffer until it is released."""
         self._count(nbytes, 1)
         self._living.add(buffer)
         weakref.finalize(buffer, self._count, -nbytes, -1).atexit = False
 
     def text(self) -> str:
-        """Return how much each kind of holder has. This examines all objects of the process."""
+        """Return the bytes held by each kind of object. Examines all objects of the process."""
         buffers = list(self._living)
         holders = gc.get_referrers(*buffers) if buffers else []
         memories = {id(m.buffer): m for m in holders if isinstance(m, Memory)}
         pads = {id(s.scratchpad) for s in holders if isinstance(s, Stream)}
-        # These hold an owner of the buffer.
+        # `holders` contain the objects that own the buffer.
         pads |= {id(p.buffer) for p in gc.get_referrers(*holders) if isinstance(p, Scratchpad)}
         pads -= memories.keys()
         sizes = {id(buffer): buffer.size for buffer in buffers}

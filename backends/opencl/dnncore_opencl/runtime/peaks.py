@@ -1,7 +1,7 @@
-"""Peaks of a device, measured once per device and driver. Estimated seconds are based on them.
+"""Peak rates of a device, measured once per device and driver. Time estimates are based on them.
 
-Rates are those of a kernel's multiply-adds, by data type. They do not include matrix units (tensor
-cores). A family that uses matrix units claims an efficiency above 1.
+The FLOP rates are those of a kernel's multiply-adds, by data type. They exclude matrix units
+(tensor cores). A family that uses matrix units claims an efficiency above 1.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dnncore.backend import Peaks, measured_figures
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.device import OpenedDevice
 
-COPY_BYTES = {"cpu": 1 << 25, "gpu": 1 << 27}  # beyond the last-level caches
+COPY_BYTES = {"cpu": 1 << 25, "gpu": 1 << 27}  # larger than the last-level caches
 CHAINS = 12  # independent multiply-adds: latency x issue rate of common cores
 ROUNDS = {"cpu": 1 << 14, "gpu": 1 << 12}
-SECONDS = 0.03  # for each figure
+SECONDS = 0.03  # per measurement
 
 ARITHMETIC = {
     "f32": ("float", ""),
@@ -46,9 +46,9 @@ __kernel void nothing(const int extent) {}
 
 
 def measure(engine: OpenedDevice, *, again: bool = False) -> Peaks:
-    """Return the device's peaks, from the disk store or measured (about 0.2 s) now.
+    """Return the device's peaks from the disk store, or measure them (about 0.2 s).
 
-    again: measure in any case.
+    again: measure even if stored.
     """
     device = engine.native.device
     key = "\0".join(
@@ -130,7 +130,7 @@ def _queue(engine: OpenedDevice) -> Any:
 
 
 def _best(work: Callable[[], None]) -> float:
-    """The least seconds of a run, over at least three runs after a warm-up."""
+    """Return the fewest seconds of a run, of at least three runs after a warm-up."""
     work()
     best, spent, runs = float("inf"), 0.0, 0
     while spent < SECONDS or runs < 3:

@@ -1,9 +1,10 @@
 """Copies between host arrays and a device, piece by piece through pinned memory.
 
-A device reads and writes pinned (page-locked) memory at the full speed of the bus. Ordinary memory
-is slower, because the driver copies it in one thread. Here several threads fill or empty blocks of
-pinned memory while the device uses other blocks. A copy to the device returns when all data are in
-blocks. A copy from the device reaches its host array when somebody waits for the copy.
+A device reads and writes pinned (page-locked) memory at the full speed of the bus. Copies of
+ordinary memory are slower, because the driver copies them to pinned memory in one thread. Here
+several threads fill or empty blocks of pinned memory while the device uses other blocks. A copy to
+the device returns when all its data are in blocks. A copy from the device reaches its host array
+when a caller waits for the copy.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 Bytes = np.ndarray[Any, Any]
 
 # Measured on an H200 with 16 cores, copies of 64 MB to 1 GB: 23 to 44 GB/s to the device, 27 to 32
-# from it; the driver reaches 6 to 9 and 9 to 16, the bus 54. Half the threads are up to half as
-# fast, as are pieces of 1 or 16 MB. Below 16 MB waking threads costs what they gain.
+# from it. The driver reaches 6 to 9 and 9 to 16 GB/s, the bus 54. Half the threads are up to twice
+# as slow, as are pieces of 1 or 16 MB. Below 16 MB, waking threads takes as long as they save.
 PIECE = 1 << 22  # bytes of a block
-SMALL_PIECE = 1 << 20  # of copies in one thread, so that filling and sending overlap
+SMALL_PIECE = 1 << 20  # bytes, for copies in one thread, so that filling and sending overlap
 SMALL_COPY = 1 << 24  # bytes, below which one thread copies
-BLOCKS = 24  # of a copy, and kept for the next: pinned memory is lost to other processes
-THREADS = 8  # that copy between blocks and ordinary memory
-LEAST_BYTES = 1 << 17  # below, the driver's own copy is as quick
+BLOCKS = 24  # per copy, and kept for the next copy; other processes cannot use pinned memory
+THREADS = 8  # threads that copy between blocks and ordinary memory
+LEAST_BYTES = 1 << 17  # bytes; below, the driver's own copy is as fast
 
 
 class Flight:
-    """A piece of a copy that passes through a block; `target` gets a piece from a device."""
+    """A piece of a copy in a block. target: the host memory of a piece from the device."""
 
     def __init__(self, event: OpenCLEvent, block: Bytes, target: Bytes | None = None) -> None:
         self.event = event
@@ -49,7 +50,7 @@ class Flight:
         self._lock = threading.RLock()
 
     def land(self) -> Bytes | None:
-        """Empty the block of a flight that is over; return it to the first caller only."""
+        """Empty the block of an ended flight. Return the block to the first caller only."""
         with self._lock:
             block, self._block = self._block, None
             if block is not None and self.target is not None and self.event.error is None:
@@ -58,7 +59,7 @@ class Flight:
         return block
 
     def abandon(self) -> None:
-        """Leave the target as it is."""
+        """Leave the target unchanged."""
         with self._lock:
             self.target = None
 
@@ -66,7 +67,7 @@ class Flight:
 class Pinned:
     """The pinned memory of an engine, and copies through it on in-order streams.
 
-    No copy waits for the blocks of another copy, which may wait for an event that never happens.
+    No copy waits for the blocks of another copy, which may depend on an event that never ends.
     """
 
     def __init__(self, native: Native) -> None:
@@ -128,7 +129,7 @@ class Pinned:
         return Landing(self, flights, alone=alone)
 
     def settle(self, flight: Flight) -> None:
-        """Land a flight that is over and take back its block."""
+        """Land an ended flight and reclaim its block."""
         block = flight.land()
         if block is not None:
             with self._lock:
@@ -139,16 +140,16 @@ class Pinned:
     ) -> Callable[[], None]:
         """Call a function in another thread; return a function that waits for its end.
 
-        alone: whether to call it in this thread, because waking another takes as long.
+        alone: whether to call it in this thread, because waking another thread takes as long.
         """
         if not alone and self._workers is not None:
-            with contextlib.suppress(RuntimeError):  # the process is ending
+            with contextlib.suppress(RuntimeError):  # the process ends
                 return self._workers.submit(function, *arguments).result
         function(*arguments)
         return _nothing
 
     def _block(self) -> Bytes:
-        """Return a block that nothing uses."""
+        """Return an unused block."""
         for take_back in (_nothing, self._reclaim, tidy_all):
             take_back()
             with self._lock:
@@ -163,7 +164,7 @@ class Pinned:
         return block
 
     def _reclaim(self) -> None:
-        """Take back the blocks that have reached the device."""
+        """Reclaim the blocks whose data have reached the device."""
         with self._lock:
             over = [flight for flight in self._sent if flight.event.is_over]
             self._sent = [flight for flight in self._sent if flight not in over]
@@ -171,7 +172,7 @@ class Pinned:
                 self._keep(flight.land())
 
     def _abandon(self, flights: list[Flight]) -> None:
-        """Keep flights until they are over, but leave their targets as they are."""
+        """Keep flights until they have ended, but leave their targets unchanged."""
         for flight in flights:
             flight.abandon()
         with self._lock:
@@ -193,8 +194,8 @@ class Pinned:
 class Landing(Command):
     """The end of a copy from a device.
 
-    The host array has the values after a wait for this event or for a later command, and also after
-    one of them was found done.
+    The host array has the values after a wait for this event or for a later command, or after
+    `done` of one of these events was true.
     """
 
     __slots__ = ("_alone", "_flights", "_pinned")
@@ -223,7 +224,7 @@ class Landing(Command):
 
     @property
     def done(self) -> bool:
-        """Whether the copy has ended. If the device has done its part, this does the rest."""
+        """Whether the copy has ended. If it has ended on the device, land it."""
         if not self._flights[-1].event.done:
             return False
         self.land()
@@ -231,7 +232,7 @@ class Landing(Command):
 
     @property
     def is_over(self) -> bool:
-        """Whether the device has done its part, well or not."""
+        """Whether the copy has ended or failed on the device."""
         return all(flight.event.is_over for flight in reversed(self._flights))
 
     def land(self) -> None:
@@ -250,7 +251,7 @@ class Landing(Command):
 
 
 def _new_workers() -> ThreadPoolExecutor | None:
-    """Return threads for copies; None if the process is ending."""
+    """Return threads for copies; None if the process ends."""
     try:
         from concurrent.futures import ThreadPoolExecutor
     except RuntimeError:
@@ -263,7 +264,7 @@ def _nothing() -> None:
 
 
 def _pieces(host: Bytes) -> Iterator[tuple[int, Bytes]]:
-    """Divide an array into pieces that fit into blocks; return each with its first byte."""
+    """Divide an array into pieces that fit into blocks. Yield each piece and its first byte."""
     size = _piece(host.size)
     for start in range(0, host.size, size):
         yield start, host[start : start + size]
@@ -274,5 +275,5 @@ def _piece(nbytes: int) -> int:
 
 
 def waits_for_itself(nbytes: int) -> bool:
-    """Whether a copy has more pieces than blocks: the last wait until the first are over."""
+    """Whether a copy has more pieces than blocks, so its last pieces wait for its first."""
     return nbytes > (BLOCKS - THREADS) * _piece(nbytes)

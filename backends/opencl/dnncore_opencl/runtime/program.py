@@ -17,16 +17,16 @@ from dnncore_opencl.runtime.schema import Arg, Scratch
 
 
 class LaunchProgram(Executable):
-    """Kernels that are launched in order; without kernels, a command that does nothing."""
+    """Kernels launched in order. Without kernels, the command does nothing."""
 
     def __init__(self, engine: OpenedDevice, launches: Sequence[Launch]) -> None:
         built = [_built(engine, launch) for launch in launches]
         self.launches = tuple(launch for launch, _ in built)
         self._programs = [program for _, program in built]
-        self._own = threading.local()  # of each thread, the call that `execute` fills
+        self._own = threading.local()  # per thread: the call that `execute` fills
 
     def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
-        """Give the call its own kernel objects, because these hold their arguments."""
+        """Create kernel objects for this call, because a kernel object holds its arguments."""
         call = self._call([list(memories), scratchpad])
         for one in call.ready:
             one.set_buffers(memories, scratchpad)

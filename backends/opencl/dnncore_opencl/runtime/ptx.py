@@ -1,7 +1,7 @@
-"""Instructions that NVIDIA's compiler of OpenCL C refuses because its target lacks them.
+"""Instructions that NVIDIA's OpenCL C compiler refuses because its PTX target lacks them.
 
-A kernel has them in inline PTX as comments that begin with `HIDDEN`. The compiler's result is PTX,
-which keeps comments. There they become instructions, and the target becomes the one that has them.
+A kernel contains them in inline PTX, as comments that begin with `HIDDEN`. The compiler's result is
+PTX, which keeps the comments. `uncovered` turns them into instructions and changes the target.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ TARGET = re.compile(r"^(\s*\.target\s+)(sm_\d+)\w?\b", re.MULTILINE)
 
 
 def uncovered(binary: bytes, target: str) -> bytes:
-    """Return PTX for a target such as `sm_90a`, with the hidden instructions.
+    """Return PTX for a target such as `sm_90a`, with the hidden instructions uncovered.
 
-    Raises `BuildError` if the binary is no PTX for the same processor, or hides nothing.
+    Raises `BuildError` if the binary is not PTX for the same processor, or has no hidden
+    instruction.
     """
     try:
         text = binary.rstrip(b"\0").decode()

@@ -1,6 +1,6 @@
-"""Parameters of kernels: declared once, beside the code that launches the kernel.
+"""Parameters of kernels, declared once, in the module that launches the kernel.
 
-A `Schema` has a kernel's parameters by name, in their order. It writes the list that stands for
+A `Schema` lists a kernel's parameters by name, in order. It writes the list that replaces
 `$parameters` in the kernel's text, and it checks the arguments, which are given by name.
 """
 
@@ -15,14 +15,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Arg:
-    """The buffer of the memory that is bound at place `index`."""
+    """The buffer of the memory bound at place `index`."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """The scratchpad's buffer."""
+    """The buffer of the scratchpad."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Value:
     dtype: Any
 
     def declared(self, name: str) -> str:
-        """Return the text of a parameter."""
+        """Return the declaration of the parameter."""
         return f"const {self.text} {name}"
 
     def checked(self, given: Any) -> Any:
-        """Return the argument, of a Python number if it fits. Raises `TypeError` for others."""
+        """Return the argument; convert a Python number that fits. Raises `TypeError` otherwise."""
         if isinstance(given, np.generic):
             if given.dtype == self.dtype:
                 return given
@@ -59,17 +59,17 @@ FLOAT, DOUBLE = (Value(text, np.dtype(kind)) for text, kind in (("float", "f4"),
 
 @dataclass(frozen=True)
 class Buffer:
-    """A parameter that points to elements of a type, which is `const` if they are only read."""
+    """A pointer parameter. Its element type is `const` if the kernel only reads."""
 
     text: str
     is_restrict: bool = False
 
     def declared(self, name: str) -> str:
-        """Return the text of a parameter."""
+        """Return the declaration of the parameter."""
         return f"__global {self.text} *{'restrict ' if self.is_restrict else ''}{name}"
 
     def checked(self, given: Any) -> Arg | Scratch:
-        """Return the argument. Raises `TypeError` for all but buffers."""
+        """Return the argument. Raises `TypeError` unless it is a buffer."""
         if isinstance(given, Arg | Scratch):
             return given
         raise TypeError(f"must be a buffer, an Arg or Scratch; got {given!r}")
@@ -82,7 +82,7 @@ class Schema:
         self.types: Mapping[str, Value | Buffer] = types
 
     def __or__(self, other: Schema) -> Schema:
-        """Return these parameters and then the other ones. Raises `TypeError` if they share one."""
+        """Return these parameters followed by the others. Raises `TypeError` for a common name."""
         shared = self.types.keys() & other.types.keys()
         if shared:
             raise TypeError(f"opencl: two parameters have the name {', '.join(sorted(shared))}")
@@ -90,18 +90,18 @@ class Schema:
 
     @property
     def declarations(self) -> list[str]:
-        """The text of each parameter."""
+        """The declaration of each parameter."""
         return [kind.declared(name) for name, kind in self.types.items()]
 
     @property
     def text(self) -> str:
-        """The list of parameters, one to a line."""
+        """The list of parameters, one per line."""
         return ",".join(f"\n    {declaration}" for declaration in self.declarations)
 
     def arguments(self, kernel: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return arguments in the kernel's order.
 
-        Raises `TypeError` for missing ones, for unknown ones and for those of a wrong type.
+        Raises `TypeError` for missing or unknown arguments, and for arguments of a wrong type.
         """
         missing, unknown = self.types.keys() - given.keys(), given.keys() - self.types.keys()
         if missing or unknown:

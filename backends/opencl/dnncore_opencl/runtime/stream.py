@@ -29,11 +29,11 @@ from dnncore_opencl.runtime.raw_queue import enqueue_function
 class OpenCLStream(Stream):
     """A command queue; `native` is the pyopencl queue.
 
-    under_way: copies, and commands that wait for other runtimes, until they are over. has_points:
-    whether a launch returns the point after it instead of an event of its own. point: the present
-    one, whose marker is not queued. raw_enqueue, raw_queue: the driver's function and its queue.
-    is_direct: whether kernels follow each other without events. A wrapped queue keeps its order and
-    its profiling.
+    under_way: copies, and commands that wait for other runtimes, until they have ended. has_points:
+    whether a launch returns the point after it instead of its own event. point: the current point,
+    whose marker is not queued yet. raw_enqueue, raw_queue: the driver's launch function and its
+    queue. is_direct: whether kernels follow each other without events. A wrapped queue keeps its
+    order and its profiling.
     """
 
     engine: OpenedDevice
@@ -65,13 +65,13 @@ class OpenCLStream(Stream):
         self.has_points = (
             self.order == "in"
             and not self.profiling
-            and not engine.is_cpu  # whose drivers make events at no cost
+            and not engine.is_cpu  # CPU drivers create events at no cost
             and self.raw_enqueue is not None
         )
 
     @property
     def lag(self) -> float | None:
-        """Seconds by which each command is delayed."""
+        """Delay of each command in seconds."""
         return self._lag
 
     @lag.setter
@@ -80,7 +80,7 @@ class OpenCLStream(Stream):
         self.is_direct = self.order == "in" and not seconds
 
     def hold(self) -> None:
-        """Delay the next command: it begins `lag` seconds after the present ones have ended."""
+        """Delay the next command until `lag` seconds after the end of the queued commands."""
         if self._lag:
             if self.point is not None:
                 self.point.native  # noqa: B018 - queues the marker, which must not be delayed
@@ -112,17 +112,17 @@ class OpenCLStream(Stream):
             raise errors[0]
 
     def new_point(self) -> Point:
-        """Begin another point."""
+        """Create the next point."""
         self.point = Point(self)
         return self.point
 
     def leave(self, point: Point) -> None:
-        """Put no more commands before a point."""
+        """Queue no more commands before the point."""
         if self.point is point:
             self.point = None
 
     def is_behind(self, event: Event) -> bool:
-        """Whether the next command follows an event, which has not failed, without a wait."""
+        """Whether the next command needs no wait to follow `event`, which has not failed."""
         if isinstance(event, Point) and event.stream is self:
             return True
         return event.done and event.error is None
@@ -130,10 +130,10 @@ class OpenCLStream(Stream):
     def behind_writers(
         self, host: Any, wait_for: Sequence[Event], *, reads: bool = False
     ) -> Sequence[Event]:
-        """Return the events that a copy from or to a host array waits for.
+        """Return the events that a copy from or to a host array must wait for.
 
-        They include copies that write to the array. This method waits for copies of this stream
-        that reach the array only when somebody waits for them. reads: whether the copy reads it.
+        They include copies that write to the array. Copies of this stream that reach the array only
+        when a caller waits are waited for here. reads: whether the copy reads the array.
         """
         for event in writers(host):
             if isinstance(event, Landing) and event in self.under_way.events:
@@ -149,9 +149,9 @@ class OpenCLStream(Stream):
     ) -> OpenCLEvent:
         """Queue a command behind `wait_for` by calling `enqueue(native_events)`.
 
-        enqueue: queues the command on `native` behind these pyopencl events, or behind none if it
-        gets None, and returns its pyopencl event. wait_for: events of any engine. what: the
-        beginning of an error's message, as "cannot launch". copies_to: a copy's target.
+        enqueue: queues the command on `native` after these pyopencl events (None: no events), and
+        returns its pyopencl event. wait_for: events of any engine. what: the beginning of an error
+        message, such as "cannot launch". copies_to: the target of a copy.
 
         Raises `ExecutionError` if OpenCL refuses the command.
         """
@@ -171,7 +171,7 @@ class OpenCLStream(Stream):
         return event
 
     def marker(self, wait_for: Sequence[Event] = ()) -> OpenCLEvent:
-        """Queue a command that does nothing and ends after `wait_for` and all that came before."""
+        """Queue a command that does nothing and ends after `wait_for` and all earlier commands."""
         cl = pyopencl()
         return self.submit(
             lambda events: cl.enqueue_marker(self.native, wait_for=events),
@@ -182,7 +182,7 @@ class OpenCLStream(Stream):
     def nothing(self, wait_for: Sequence[Event] = ()) -> OpenCLEvent:
         """Queue a command that does nothing and ends after `wait_for`.
 
-        With profiling it is a kernel, because the times of NVIDIA's markers are 0 or of the past.
+        With profiling it is a kernel, because the times of NVIDIA's markers are 0 or too early.
         """
         if not self.profiling:
             return self.marker(wait_for)
@@ -196,17 +196,17 @@ class OpenCLStream(Stream):
         )
 
     def _native_events(self, events: Sequence[Event]) -> tuple[list[Any], list[Event]]:
-        """The pyopencl events to wait for, and the foreign ones that may fail."""
+        """Return the pyopencl events to wait for, and the foreign events that may fail."""
         native: list[Any] = []
         causes: list[Event] = []
         for event in events:
             if isinstance(event, OpenCLEvent) and event.stream.engine.shares_context(self.engine):
-                native.append(event.native)  # which a point may queue now
+                native.append(event.native)  # may queue the marker of a point
                 if event.stream is not self:
                     event.stream.native.flush()
                 causes += filter(may_fail, event.causes)
             elif may_fail(event):
-                # The limit of an engine's waits is for those who call.
+                # The engine's timeout applies only to waits of callers.
                 is_ours = isinstance(event, (OpenCLEvent, Landing, Observed))
                 timeout = math.inf if is_ours else None
                 cause = Bridged(event)
@@ -233,7 +233,7 @@ def _queue(engine: OpenedDevice, order: str, profiling: bool) -> Any:
 
 
 def _check_queue(engine: OpenedDevice, queue: Any) -> None:
-    """Refuse a queue that is not of the engine's context and device."""
+    """Refuse a queue that does not belong to the engine's context and device."""
     mine, cl = engine.native, pyopencl()
     if not isinstance(queue, cl.CommandQueue):
         raise DescriptorError(
@@ -241,7 +241,7 @@ def _check_queue(engine: OpenedDevice, queue: Any) -> None:
         )
     try:
         context, device = queue.context, queue.device
-    except cl.Error as error:  # its context has been released
+    except cl.Error as error:  # the queue's context has been released
         raise engine.failure("the queue cannot be used", error) from error
     if (context, device) != (mine.context, mine.device):
         raise DescriptorError(

@@ -1,7 +1,7 @@
-"""Tuning tables: what was measured to be best on a device, as files that families look up.
+"""Tuning tables: parameters that were measured to be best on a device, in files.
 
-`tuning/<slug of the device>.json` holds the tables of one device by name. A table goes from the
-text of a problem to named parameters:
+`tuning/<slug of the device>.json` contains the tables of one device by name. A table maps the text
+of a problem to named parameters:
 
     {
       "tiled": {
@@ -10,7 +10,7 @@ text of a problem to named parameters:
     }
 
 The module that reads a table defines its keys and parameters, and a rule for problems that are not
-in it.
+in the table.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _missing: set[tuple[str, str]] = set()  # packages and devices without a file, a
 def table(engine: Engine, name: str, package: str = PACKAGE) -> Table:
     """Return a table of the engine's device from `tuning/` in an importable package.
 
-    It is empty if the package has no file for the device. Verbose output reports this once for each
-    device and package. Raises `PluginError` for a file that has no tables.
+    The table is empty if the package has no file for the device. Verbose output reports this once
+    for each device and package. Raises `PluginError` for a file without tables.
     """
     device = slug(engine.device.name)
     tables = _read(package, device)
@@ -49,17 +49,17 @@ def table(engine: Engine, name: str, package: str = PACKAGE) -> Table:
 
 
 def slug(device_name: str) -> str:
-    """Return the name of a device's file: `nvidia_h200` for `NVIDIA H200`."""
+    """Return the file name of a device without suffix: `nvidia_h200` for `NVIDIA H200`."""
     return re.sub(r"\W+", "_", device_name.lower()).strip("_")
 
 
 def read(path: Path) -> Mapping[str, Table]:
-    """Return the tables of a device's file, by name; none where there is no file."""
+    """Return the tables of a device's file by name; an empty mapping if there is no file."""
     return _parsed(path.read_text(), str(path)) if path.is_file() else {}
 
 
 def write(path: Path, name: str, entries: Table) -> None:
-    """Replace the table of this name in a device's file; each problem is a line."""
+    """Replace the table `name` in a device's file. Each problem is one line."""
     tables = {**read(path), name: entries}
     path.parent.mkdir(exist_ok=True)
     path.write_text(_text(dict(sorted(tables.items()))))

@@ -1,4 +1,4 @@
-"""Buffers of the user's own: pyopencl's buffers, sub-buffers, shared virtual memory and arrays."""
+"""Wrapping of user memory: pyopencl buffers, sub-buffers, shared virtual memory and arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dnncore_opencl.devices.discovery import pyopencl
 
 
 class _Bytes:
-    """The bytes of an allocation, which it keeps alive: `numpy.asarray(_Bytes(...))`."""
+    """The bytes of an allocation, which is kept alive: `numpy.asarray(_Bytes(...))`."""
 
     def __init__(self, address: int, nbytes: int, *keeps: object) -> None:
         self.keeps = keeps
@@ -35,7 +35,7 @@ def wrapped(engine: Any, native: Any) -> Wrapped | None:
 
 
 def _array(engine: Any, array: Any) -> Wrapped:
-    """A `pyopencl.array.Array`, after its events."""
+    """Wrap a `pyopencl.array.Array`, after its events."""
     name = data_type_of(array.dtype)
     shape, width = array.shape or (1,), array.dtype.itemsize
     if not array.size:
@@ -60,7 +60,7 @@ def _array(engine: Any, array: Any) -> Wrapped:
 
 
 def _svm(engine: Any, svm: Any) -> Wrapped:
-    """Shared virtual memory, as a buffer over the same bytes."""
+    """Wrap shared virtual memory as a buffer over the same bytes."""
     cl = pyopencl()
     nbytes = svm.size
     if nbytes is None:
@@ -78,7 +78,7 @@ def _svm(engine: Any, svm: Any) -> Wrapped:
 
 
 def _buffer(engine: Any, memory: Any) -> Any:
-    """A pyopencl buffer of the engine's context; other classes, as of pools, become one."""
+    """Return a pyopencl buffer of the engine's context. Other classes (pools) are converted."""
     cl = pyopencl()
     try:
         buffer = memory if isinstance(memory, cl.Buffer) else of_handle(memory.int_ptr)
@@ -96,12 +96,12 @@ def _buffer(engine: Any, memory: Any) -> Any:
 
 
 def of_handle(handle: int) -> Any:
-    """The buffer of a handle, which is retained."""
+    """Return the buffer of a handle, which is retained."""
     return pyopencl().Buffer.from_int_ptr(handle, retain=True)
 
 
 def place(buffer: Any) -> tuple[Hashable, int]:
-    """Where a buffer begins: in host memory, or in the buffer whose part it is."""
+    """Return the memory that contains a buffer (host memory or a parent buffer) and its offset."""
     cl = pyopencl()
     infos = cl.mem_info
     flags = buffer.get_info(infos.FLAGS)
@@ -116,7 +116,7 @@ def place(buffer: Any) -> tuple[Hashable, int]:
 
 @contextlib.contextmanager
 def mapped(engine: Any, stream: Any, buffer: Any, nbytes: int, mode: str) -> Iterator[Any]:
-    """Show a buffer that the device keeps in host memory, without a copy."""
+    """Map a buffer that the device keeps in host memory, without a copy."""
     cl = pyopencl()
     kinds = cl.map_flags
     flags = {"r": kinds.READ, "w": kinds.WRITE, "rw": kinds.READ | kinds.WRITE}[mode]
@@ -127,7 +127,7 @@ def mapped(engine: Any, stream: Any, buffer: Any, nbytes: int, mode: str) -> Ite
         raise engine.failure(f"cannot map {nbytes} bytes", error) from error
     mapping = data.base
     try:
-        # An array that is kept after the block must not point to memory that is free.
+        # The array may be kept after the block, so it must not point to freed memory.
         yield np.asarray(_Bytes(data.ctypes.data, nbytes, buffer))
     finally:
         del data
