@@ -1,4 +1,4 @@
-"""Matrix products over strided operands, and the families of kernels that make them.
+"""Matrix products over strided operands, and the families of kernels that compute them.
 
 It may import all layers below. Convolution, inner product and matmul import it.
 """

@@ -1,4 +1,4 @@
-"""What kernels of products share: the steps of a result, and the parameters of a window."""
+"""Arguments common to the kernels of products: the epilogue, zero points, and a window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.product import Decoding, Gemm, Matrix, Window
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema
 
-# Where an image ends: 0 <= at + n * digits of n + k * digits of k < size, along each dim.
+# An element of an image is inside if 0 <= at + n * digits of n + k * digits of k < size, per dim.
 WINDOW = Schema(w_at=INT4, w_n=INT4, w_k=INT4, w_size=INT4)
 
 ZERO_POINTS = ("a_zero", "b_zero")
@@ -19,7 +19,7 @@ COORDINATES = 8  # of an element of c: three digits of the batch, m, four digits
 
 
 def gemm_epilogue(gemm: Gemm) -> Epilogue:
-    """The chain of a product's steps, by an element's batch, m and n."""
+    """Return the epilogue of a product, for an element's batch, m and n."""
     operands = []
     for matrix in gemm.operands:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
@@ -33,7 +33,7 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
 def zero_point_buffers(
     zero_points: Sequence[Matrix | None],
 ) -> tuple[Schema, dict[str, Arg]]:
-    """The parameters with the zero points of a and b, and their arguments."""
+    """Return the parameters for the zero points of a and b, and their arguments."""
     named = {
         name: own for name, own in zip(ZERO_POINTS, zero_points, strict=True) if own is not None
     }
@@ -42,7 +42,7 @@ def zero_point_buffers(
 
 
 def decoding_parameters(decoding: Decoding | None) -> tuple[Schema, dict[str, Any]]:
-    """The parameters `scale` and `zero` with the places of their elements, and their arguments."""
+    """Return the parameters `scale` and `zero` with their strides, and their arguments."""
     schema = Schema()
     arguments: dict[str, Any] = {}
     codes = (decoding.scales, decoding.zero_points) if decoding else ()
@@ -65,12 +65,12 @@ def decoding_parameters(decoding: Decoding | None) -> tuple[Schema, dict[str, An
 
 
 def batch_argument(batch: Sequence[int], offset: int) -> Any:
-    """The batch's strides, then the offset of the first element."""
+    """Return the batch's strides, then the offset of the first element."""
     return int4((*extended(batch, 3), offset))
 
 
 def window_arguments(window: Window) -> dict[str, Any]:
-    """The arguments of `WINDOW`."""
+    """Return the arguments of `WINDOW`."""
     return {
         "w_at": int4(window.at),
         "w_n": int4(window.n),

@@ -1,4 +1,4 @@
-"""The family of CPUs: one work-item a group, its tile in registers, no barrier."""
+"""The family for CPUs: a work-group is one work-item, with its tile in registers and no barrier."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import padded, template
 
-MAX_ROWS = 256  # x 32 columns of sums: 32 KB beside the panel's 16, in the second-level cache
+MAX_ROWS = 256  # x 32 columns of sums: 32 KB, with the panel's 16 KB in the second-level cache
 PANEL_DEPTH = 128  # x 32 columns: the panel fills a third of a 48 KB first-level cache
 ELEMENTS = Elements(is_aligned=False)
 COMPILED_BY_CLANG = ("Portable Computing Language", "Intel(R) OpenCL")
 TILE_ROWS = {16: (8, 12, 4, 1), 8: (4, 6, 2, 1), 4: (4, 6, 2, 1)}  # in registers, by vector
-LINE_BITS = 512  # of a cache's line
+LINE_BITS = 512  # of a cache line
 WIDE_TILES = {16: {1: 8, 2: 8, 3: 4, 4: 4}, 8: {1: 8, 2: 4}, 4: {1: 8, 2: 4}}  # vectors by rows
 
 
@@ -31,8 +31,8 @@ WIDE_TILES = {16: {1: 8, 2: 8, 3: 4, 4: 4}, 8: {1: 8, 2: 4}, 4: {1: 8, 2: 4}}  #
 class CpuFamily(Strided):
     """The CPU family, on `units` cores whose registers hold `vector` floats.
 
-    is_rolled: whether compilers must not unroll, which takes NVIDIA's seconds a program.
-    tile_rows: of the tiles in registers; 0 for a rule.
+    is_rolled: whether compilers must not unroll. NVIDIA's would take seconds per program.
+    tile_rows: rows of a tile in registers; 0 lets a rule choose.
     """
 
     name: ClassVar[str] = "simd"
@@ -50,7 +50,7 @@ class CpuFamily(Strided):
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> CpuFamily:
-        """The family for an engine's device."""
+        """Return the family for an engine's device."""
         device = engine.native.device
         width = device.native_vector_width_float
         vector = 16 if width >= 16 else 8 if width >= 8 else 4
@@ -59,16 +59,16 @@ class CpuFamily(Strided):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """The rows of tiles."""
+        """The number of rows of a tile."""
         rows = (0, *sorted(TILE_ROWS[self.vector]))
         return (Knob("tile_rows", 0, rows, "rows of a tile in registers; 0: chosen by a rule"),)
 
     def with_knobs(self, values: Mapping[str, KnobValue]) -> CpuFamily | Refused:
-        """It can have all rows."""
+        """Return the family with this number of rows. No value is refused."""
         return replace(self, tile_rows=int(values["tile_rows"]))
 
     def cover(self, gemm: Gemm) -> Cover:
-        """Choose the tile that wastes the fewest rows, and groups enough for all cores."""
+        """Choose the tile that wastes the fewest rows, and enough work-groups for all cores."""
         lanes = max(self.vector // 2, 4) if gemm.is_wide else self.vector
         tile, vectors = self._tile(gemm, lanes)
         columns = vectors * lanes
@@ -98,9 +98,9 @@ class CpuFamily(Strided):
         return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets, conversions)
 
     def _tile(self, gemm: Gemm, lanes: int) -> tuple[int, int]:
-        """The rows and the vectors of a tile: the one that wastes the fewest rows.
+        """Return the rows and the vectors of the tile that wastes the fewest rows.
 
-        If there are few rows, it is wide, so that lines of b are read as a whole.
+        If c has few rows, the tile is wide, so that whole cache lines of b are read.
         """
         vectors = WIDE_TILES[lanes].get(gemm.m, 2)
         if not self.tile_rows and gemm.columns >= vectors * lanes > 2 * lanes:
@@ -110,7 +110,7 @@ class CpuFamily(Strided):
 
 
 def _types(gemm: Gemm, lanes: int) -> dict[str, str | int]:
-    """The functions of the operands, and the types of products and of their sums."""
+    """Return the functions that access the operands, and the types of products and sums."""
     has_zero_points = gemm.zero_points != (None, None)
     is_wide = has_zero_points or "s32" in (gemm.a.data_type, gemm.b.data_type)
     real = TYPES[gemm.sum_type]
@@ -142,7 +142,7 @@ def _types(gemm: Gemm, lanes: int) -> dict[str, str | int]:
 
 
 def _reads(data_type: str, lanes: int) -> dict[str, str | int]:
-    """How elements of b are read at a place: one, and a run. B_FETCHED are in a line of a cache."""
+    """Return how b is read, one element or a vector. B_FETCHED: elements per cache line."""
     fetched = LINE_BITS // core.data_type(data_type).bits
     if data_type not in PACKED:
         return {
@@ -162,7 +162,7 @@ def _reads(data_type: str, lanes: int) -> dict[str, str | int]:
 
 
 def _decoding(gemm: Gemm) -> dict[str, str | int]:
-    """How b is decoded: the functions that read scales and zero points, and DECODED."""
+    """Return how b is decoded: the functions that read scales and zero points, and DECODED."""
     decoding = gemm.decoding
     if not decoding:
         return {"DECODED(x, v)": "(x)"}

@@ -1,12 +1,13 @@
-"""Factors of products that are converted before they are multiplied, and scales along K.
+"""Conversion of src and weights before they are multiplied, and scales that vary along K.
 
-Elements of f8 and of 4 bits, and factors with several zero points, are converted into the
-scratchpad. With a floating src, weights of integers and f8 become f32, with their zero points and
-scales. If src has few rows, families that can do it decode them as they read them instead. Factors
-of products of integers become s32 or, without zero points, s8 or u8.
+A factor is src or weights. A factor of f8, of 4-bit elements, or with several zero points is
+converted into the scratchpad. If src is floating-point, weights of integers and f8 become f32, with
+their zero points and scales applied. If src has few rows, families that support it decode weights
+as they read them instead. In products of integers, factors become s32 or, without zero points, s8
+or u8.
 
-If scales of a product of integers vary along K, each range of K with one scale is a product of its
-own. The scaled sums are added in order.
+If scales of a product of integers vary along K, each range of K with constant scales is a separate
+product. The scaled sums are added in order.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from dnncore_opencl.runtime.launch import Launch
 FORWARD = (core.MatMul, core.ConvolutionForward, core.InnerProductForward)
 FACTORS = ("src", "weights")
 DECODED = (*F8, *PACKED, *BYTES)
-DECODED_ROWS = 64  # of src; each decodes weights once more per 256 rows
-LOADED = {"s4": "s8", "u4": "u8"}  # as what elements without zero points are multiplied
+DECODED_ROWS = 64  # rows of src; weights are decoded again for every 256 rows
+LOADED = {"s4": "s8", "u4": "u8"}  # converted types of factors without zero points
 
 
 def _unscaled(gemm: Gemm) -> Gemm:
-    """The product without the scales of its factors."""
+    """Return the product without the scales of its factors."""
     count = len(gemm.scaling.factors)
     scaling = replace(gemm.scaling, factors=())
     return replace(gemm, operands=gemm.operands[count:], scaling=scaling)
@@ -42,11 +43,11 @@ def _unscaled(gemm: Gemm) -> Gemm:
 
 @dataclass(frozen=True)
 class Decompression:
-    """What is converted, by the name of the factor, and the ranges of K with scales of their own.
+    """The conversions, by the name of the factor, and the number of ranges of K with own scales.
 
-    steps: for each scale of a factor, by the place of its memory: its values along K, their stride.
-    decoded: the memories of the scales and the zero points of weights that are decoded, by place;
-    None if they are not. has_terms: whether there are scales for terms that exist.
+    steps: for each scale of a factor, by the place of its memory: its size and stride along K.
+    decoded: the places of the memories of scales and zero points of weights that are decoded; None
+    if weights are not decoded. has_terms: whether all scales have elements.
     """
 
     conversions: Mapping[str, Conversion]
@@ -57,7 +58,7 @@ class Decompression:
 
     @classmethod
     def of(cls, op: Operation, attr: Attributes, *, decodes: bool = False) -> Decompression:
-        """Choose for an operation. decodes: whether the family can decode weights."""
+        """Plan the conversions of an operation. decodes: whether the family can decode weights."""
         if not isinstance(op, FORWARD):
             return cls({}, 1, {})
         arguments = [*op.tensors(), *attr.arguments(op)]
@@ -75,13 +76,13 @@ class Decompression:
                 continue
             along, _ = factor_dims(op, name)
             steps[place] = (scales.dims[along], scales.strides[along])
-        ranges = math.lcm(*(max(1, count) for count, _ in steps.values()))  # K may be 0
+        ranges = math.lcm(*(max(1, count) for count, _ in steps.values()))  # not 0 if K is 0
         terms = (placed[name][1] for name in (f"{own}_scales" for own in FACTORS) if name in placed)
         return cls(found, ranges, steps, decoded, has_terms=all(own.nelems for own in terms))
 
     @property
     def refusal(self) -> Refused | None:
-        """Why a family cannot multiply factors as they are; None if it can."""
+        """Why a family cannot multiply the factors without a conversion; None if it can."""
         if self.ranges > 1:
             reason = f"scales must be equal along the sums; got {self.ranges} ranges"
             return Refused("attribute", reason)
@@ -91,7 +92,7 @@ class Decompression:
         return None
 
     def converted(self, gemm: Gemm) -> Gemm:
-        """Return the product of converted factors."""
+        """Return the product whose factors are converted."""
         sources = {place for one in self.conversions.values() for place in one.sources}
         sources |= set(self.decoded or ())
         kinds = {FACTORS.index(name): one.data_type for name, one in self.conversions.items()}
@@ -114,16 +115,16 @@ class Decompression:
         )
 
     def _decoding(self, gemm: Gemm) -> Decoding:
-        """The scales and zero points of b."""
+        """Return the scales and zero points of b."""
         assert self.decoded is not None
         factors = gemm.operands[: len(gemm.scaling.factors)]
         scales = next((own for own in factors if own.index in self.decoded), None)
         return Decoding(scales, gemm.zero_points[1])
 
     def plan(self, family: Family, gemm: Gemm, start: int) -> Plan:
-        """Plan a product, or those of the ranges and the steps behind their sum.
+        """Plan the product, or one product per range and the epilogue of their sum.
 
-        start: the bytes at the beginning of the scratchpad that are taken.
+        start: bytes at the beginning of the scratchpad that are already used.
         """
         if not self.has_terms:
             gemm = _unscaled(gemm)
@@ -147,7 +148,7 @@ class Decompression:
         return Plan(launches, nbytes + next(plans()).scratchpad)
 
     def _parts(self, gemm: Gemm, first: int) -> Iterator[Gemm]:
-        """The products of the ranges, each of which is added to a sum in the scratchpad."""
+        """Yield the product of each range. It is added to the sum in the scratchpad."""
         size = gemm.k[0] // self.ranges
         count = len(gemm.scaling.factors)
         for part in range(self.ranges):
@@ -172,7 +173,7 @@ class Decompression:
 
 
 def _has_few_rows(op: Operation, is_integer: bool) -> bool:
-    """Whether weights are decoded rather than converted, if the family can do it."""
+    """Whether a family that decodes weights does so, instead of a conversion."""
     if is_integer or not isinstance(op, core.MatMul | core.InnerProductForward):
         return False
     rows = op.src.dims[-2] if isinstance(op, core.MatMul) else op.src.dims[0]
@@ -187,7 +188,7 @@ def _conversion(
     *,
     is_integer: bool,
 ) -> Conversion | None:
-    """How a factor is converted, if it is."""
+    """Return how a factor is converted; None if it is not."""
     own = getattr(op, name).data_type
     zeros, scales = name in attr.zero_points, name in attr.scales
     if is_integer:

@@ -1,7 +1,7 @@
-"""The elements of a product's operands in a kernel's text: how they are read, converted, written.
+"""Access to the elements of a product's operands in kernels: reads, conversions and writes.
 
-Kernels compute in f32, or in f64 where tensors are f64. They name the functions by the operand:
-`A_READ(at)` gives elements as they lie in memory, `A_VALUE(bits)` makes numbers of them,
+Kernels compute in f32, or in f64 if tensors are f64. Functions are named by the operand:
+`A_READ(at)` returns elements as stored in memory, `A_VALUE(bits)` converts them to numbers, and
 `C_WRITE(at, value)` rounds and stores.
 """
 
@@ -30,17 +30,17 @@ from dnncore_opencl.runtime.schema import Buffer, Schema
 
 @dataclass(frozen=True)
 class Elements:
-    """Accesses on a kind of device.
+    """Element accesses for one type of device.
 
-    halves: the template that converts half types. is_aligned: whether vectors begin at multiples
-    of their size. Then they are moved as words, which compilers do not divide.
+    halves: the template that converts half types. is_aligned: whether vectors begin at multiples of
+    their size. Then they are accessed as words, which compilers do not split.
     """
 
     halves: str = "halves"
     is_aligned: bool = True
 
     def defines(self, name: str, data_type: str, lanes: int) -> dict[str, str]:
-        """Return the functions of an operand, for `lanes` elements at once; C is written, too."""
+        """Return the functions of an operand, for `lanes` elements at once. C also gets WRITE."""
         kind = vector(TYPES[data_type], lanes)
         written = self._write(data_type, lanes, "at", bits(data_type, lanes, "value"))
         return {
@@ -54,10 +54,10 @@ class Elements:
     def factor(
         self, name: str, data_type: str, lanes: int, number: str, zero: str = ""
     ) -> dict[str, str]:
-        """Return the functions of a factor of products, whose values are of the type `number`.
+        """Return the functions of a factor of products, whose values have the type `number`.
 
-        zero: the parameter with its zero point, if it has one. READ subtracts it, because zeros
-        that are not in memory have none.
+        zero: the parameter that holds the zero point, if any. READ subtracts it, so that it is not
+        subtracted from zeros outside of the tensor.
         """
         defines, values = self.defines(name, data_type, lanes), f"{name}_VALUE(bits)"
         wide = vector(number, lanes)
@@ -94,7 +94,7 @@ class Elements:
         return (scalar, *texts) if scalar else tuple(texts)
 
     def _templates(self, data_type: str) -> tuple[str, ...]:
-        """The templates with the functions of vectors of a type."""
+        """Return the names of the templates with the conversions of vectors of a type."""
         if data_type in PACKED:
             return ("nibbles_vector", "small")
         if data_type in F8:
@@ -102,7 +102,7 @@ class Elements:
         return (self.halves,) if data_type in HALVES else ("integers",)
 
     def _unaligned(self, pairs: Iterable[tuple[str, int]]) -> set[str]:
-        """The vectors of small elements that are read at any address."""
+        """Return the vector types of small elements that are read at any address."""
         found = set()
         for data_type, lanes in pairs:
             kind = TYPES[data_type]
@@ -135,24 +135,24 @@ class Elements:
 
 
 def _packed(elements: str) -> str:
-    """The definition of a vector at any address."""
+    """Return the definition of a vector type without alignment."""
     return template("packed").replace("ELEMENTS", elements)
 
 
 def _word(kind: str, lanes: int) -> str:
-    """The type as which an aligned vector is moved."""
+    """Return the type that is used to read and write an aligned vector."""
     return vector("uint", SMALL[kind] * lanes // 4) if kind in SMALL else vector(kind, lanes)
 
 
 def one_element(data_type: str, pointer: str, at: str) -> str:
-    """Return the expression of the number of one element."""
+    """Return the expression that reads one element as a number."""
     is_packed = data_type in PACKED
     read = f"load_{data_type}({pointer}, {at})" if is_packed else f"{pointer}[{at}]"
     return TO_FLOAT[data_type].format(read)
 
 
 def typed(schema: Schema, **data_types: str) -> Schema:
-    """Return a schema with other types of buffers, by their names."""
+    """Return the schema with the element types of some buffers replaced, by name."""
     types = dict(schema.types)
     for name, data_type in data_types.items():
         const = "const " if types[name].text.startswith("const ") else ""

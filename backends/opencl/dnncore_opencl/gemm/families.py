@@ -1,4 +1,4 @@
-"""The families of kernels that make matrix products, in the order of the tables."""
+"""The families of kernels that compute matrix products, in the order of the tables."""
 
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Family

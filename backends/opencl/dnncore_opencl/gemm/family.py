@@ -1,4 +1,4 @@
-"""Families of kernels for matrix products. A family is made for a device and plans launches."""
+"""Families of kernels for matrix products. A family is created for a device and plans launches."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DECOMPRESSION = (*QUANTIZATION, "groups", *RANDOM)
 class Plan:
     """The launches of a product and the bytes of scratchpad that they share.
 
-    make: makes the launches when they are built. So a selection does not wait for them, of which a
-    gradient with strides has one for each combination of remainders.
+    make: creates the launches when the program is built. This keeps selection fast: a gradient with
+    strides has one launch for each combination of remainders.
     """
 
     make: Callable[[], tuple[Launch, ...]] = tuple
@@ -34,17 +34,17 @@ class Plan:
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
-        """The launches in their order."""
+        """The launches in order."""
         return self.make()
 
 
 class Family(Protocol):
-    """A family of kernels, made for a device.
+    """A family of kernels, created for a device.
 
-    channels_last: whether the format `any` becomes one in which channels lie side by side, rather
-    than row-major. columns_last: whether it becomes one in which the columns of b do. data_types:
-    of tensors. attributes: as in `Implementation`. bytes_along_k: whether operands of 8 bits lie
-    along k in the format `any`. decodes: whether kernels decode small weights as they read them.
+    The format `any` depends on: channels_last (channels contiguous, otherwise row-major),
+    columns_last (columns of b contiguous), bytes_along_k (8-bit operands contiguous along k).
+    data_types: of tensors. attributes: as in `Implementation`. decodes: whether kernels can decode
+    small weight types as they read them.
     """
 
     name: ClassVar[str]
@@ -58,33 +58,33 @@ class Family(Protocol):
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Self:
-        """The family for an engine's device."""
+        """Return the family for an engine's device."""
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:  # noqa: ARG003
-        """Return why it does not run on a device, None if it does; by default it runs on all."""
+        """Return why the family does not run on a device; None if it does. Default: None."""
         return None
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Return why it cannot make a product, None if it can; by default it can make all."""
+        """Return why the family cannot compute a product; None if it can. Default: None."""
         return None
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """The parameters that a program may choose."""
+        """The parameters that a user may choose."""
         return ()
 
     def with_knobs(self, values: Mapping[str, KnobValue]) -> Self | Refused:
-        """The family with these values of its knobs, or why it cannot have them."""
+        """Return the family with these knob values, or the reason why they are not possible."""
         return self
 
     @classmethod
     def notes(cls, data_type: str, fpmath: str) -> tuple[str, ...]:  # noqa: ARG003
-        """The notes of products of a type with this `fpmath`."""
+        """Return the notes of products of a data type with this `fpmath`."""
         return ()
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
-        """Plan the launches of a product that has elements.
+        """Plan the launches of a product that has at least one element.
 
-        start: the bytes at the beginning of the scratchpad that are taken.
+        start: bytes at the beginning of the scratchpad that are already used.
         """

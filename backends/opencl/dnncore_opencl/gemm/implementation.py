@@ -1,4 +1,4 @@
-"""What the implementations that are made of matrix products share: accept, plan, build."""
+"""The base of implementations that consist of matrix products: accept, plan, build."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from dnncore_opencl.gemm.tuned import tuned
 from dnncore_opencl.reduction.implementations import bias_sums
 from dnncore_opencl.runtime.launch import padded
 
-MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
+MAX_ELEMENTS = 2**31 - 2**16  # kernels use 32-bit indices; the margin is for whole tiles
 
 LINE = 16  # bytes that some families copy at once
 
 
 class GemmImplementation(Implementation[OpT]):
-    """One family's implementation of one operation; subclasses say what products it is made of."""
+    """One family's implementation of one operation. Subclasses define its matrix products."""
 
     def __init__(self, family: type[Family]) -> None:
         self.family = family
@@ -46,14 +46,14 @@ class GemmImplementation(Implementation[OpT]):
 
     @abstractmethod
     def gemms(self, op: OpT, attr: Attributes) -> Iterator[Gemm]:
-        """Return the products that together compute the operation."""
+        """Yield the products that together compute the operation."""
 
     def formats(self, op: OpT) -> dict[str, str]:
-        """Return what `any` becomes, by the tensors' names."""
+        """Return the formats that replace `any`, by tensor name."""
         return {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
 
     def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that 32-bit integers can count through."""
+        """Accept every layout whose elements 32-bit integers can count."""
         op = op.resolve_any(**self.formats(op))
         refused = self.family.refusal(engine) or refuse_doubles(engine, op)
         refused = refused or common_refusal(op, attr)
@@ -90,11 +90,11 @@ class GemmImplementation(Implementation[OpT]):
         )
 
     def aligned(self, op: OpT, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Return the layout of a copy for a family that cannot take the operation's own."""
+        """Return a copy's layout that the family can read, if it cannot read the tensor's own."""
         return plain(desc)
 
     def _gemms(self, staging: Staging[OpT], family: Family) -> tuple[list[Gemm], Refused | None]:
-        """The products of a staged operation, and why the family cannot make them, if so."""
+        """Return the products of a staged operation, and the family's refusal of them, or None."""
         gemms: list[Gemm] = []
         refused = size_refusal(staging.op, staging.attr)
         for gemm in () if refused else self.gemms(staging.op, staging.attr):
@@ -107,10 +107,9 @@ class GemmImplementation(Implementation[OpT]):
 
 
 def in_lines(desc: MemoryDesc, order: Sequence[int], line_dims: int = 1) -> MemoryDesc:
-    """Return a layout of dims in this order, slowest first, whose lines begin at 16 bytes.
+    """Return a layout of dims in this order, slowest first, with lines that begin at 16 bytes.
 
-    line_dims: the last dims in order, of which lines consist. The places between lines are never
-    read.
+    line_dims: the number of innermost dims that form a line. Gaps between lines are never read.
     """
     strides, step = [0] * desc.ndims, 1
     for place, dim in enumerate(reversed(order), 1):
@@ -124,7 +123,7 @@ def in_lines(desc: MemoryDesc, order: Sequence[int], line_dims: int = 1) -> Memo
 def accepted(
     op: OpT, engine: Any, staging: Staging[OpT], plans: Sequence[Plan], efficiency: float
 ) -> Accepted:
-    """Accept an operation that is planned on staged tensors, with the sums of its bias if any."""
+    """Accept an operation planned on staged tensors; add the launches of a bias gradient."""
     sums = bias_sums(engine, staging.op, staging.nbytes)
     needs = [plan.scratchpad for plan in plans] + [sums.scratchpad_bytes if sums else 0]
 
@@ -154,7 +153,7 @@ def common_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
 
 
 def size_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
-    """Refuse tensors with more elements than 32-bit integers count."""
+    """Refuse tensors with more elements than 32-bit integers can count."""
     for name, desc in _named(op, attr):
         count = elements(desc)
         if count > MAX_ELEMENTS:
@@ -164,7 +163,7 @@ def size_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
 
 
 def scratchpad_refusal(nbytes: int) -> Refused | None:
-    """Refuse scratchpads with more floats than 32-bit integers count."""
+    """Refuse scratchpads with more floats than 32-bit integers can count."""
     if nbytes // FLOAT > MAX_ELEMENTS:
         reason = f"scratchpad must span {MAX_ELEMENTS} floats at most; got {nbytes} bytes"
         return Refused("shape", reason)

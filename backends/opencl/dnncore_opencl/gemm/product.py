@@ -1,11 +1,11 @@
-"""Matrix products over strided operands: what convolution, inner product and matmul are made of.
+"""Matrix products over strided operands. Convolution, inner product and matmul consist of these.
 
     c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]
 
-n and k have up to four digits: a convolution's n is (image, depth, height, width) and its k
-(channel, depth, height, width of the kernel). The batch z has any number, of which kernels count
-three; `split` makes products of the others. Each operand has a stride per digit, so no operand is
-ever copied into matrix form. If b is an image, a `Window` has its borders.
+n and k have up to four digits. For a convolution, n is (image, depth, height, width) and k is
+(channel, depth, height, width of the kernel). The batch z may have any number of digits. Kernels
+support three; `split` creates one product per value of the others. Each operand has a stride per
+digit, so no operand is copied into matrix form. If b is an image, a `Window` defines its borders.
 
 A family (`gemm/family.py`) plans the kernels that compute this.
 """
@@ -25,12 +25,12 @@ from dnncore_opencl.codegen.vectors import INTEGERS
 from dnncore_opencl.elementwise.epilogue import NO_SCALING, Random, Scaling
 from dnncore_opencl.elementwise.random import MASK, is_random
 
-BATCH_DIGITS = 3  # that a kernel counts
+BATCH_DIGITS = 3  # of a batch in a kernel
 
 
 @dataclass(frozen=True)
 class Strides:
-    """An operand's strides, in elements, per digit; 0 where it does not depend on one."""
+    """An operand's strides in elements, per digit; 0 for digits on which it does not depend."""
 
     batch: tuple[int, ...] = ()
     m: int = 0
@@ -40,7 +40,7 @@ class Strides:
 
 @dataclass(frozen=True)
 class Shares:
-    """How many neighbours along m, the last digit of n and each digit of k have one element."""
+    """How many consecutive indices m, n (last digit) and k (each digit) share one element."""
 
     m: int = 1
     n: int = 1
@@ -59,7 +59,7 @@ class Matrix:
     shares: Shares = Shares()
 
     def with_batch(self, digits: Sequence[int], index: Sequence[tuple[int, int]]) -> Matrix:
-        """Keep some digits of the batch; `index` gives the others as (digit, value)."""
+        """Keep some digits of the batch. `index` fixes the others, as (digit, value)."""
         batch = self.strides.batch
         offset = self.offset + sum(batch[digit] * value for digit, value in index)
         kept = tuple(batch[digit] for digit in digits)
@@ -68,7 +68,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The zero points that are subtracted from elements of b, and the scales of the differences."""
+    """How b is decoded: zero points are subtracted from its elements, then scales multiply."""
 
     scales: Matrix | None
     zero_points: Matrix | None
@@ -76,9 +76,9 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Window:
-    """Where b is an image: coordinate = at + n * its digit of n + k * its digit of k, per dim.
+    """Borders of b as an image: coordinate = at + n * digit of n + k * digit of k, per spatial dim.
 
-    Elements at a coordinate below 0 or not below `size` are 0. One entry per spatial dim.
+    Elements at coordinates below 0 or at `size` and above are 0. One entry per spatial dim.
     """
 
     at: tuple[int, ...]
@@ -89,12 +89,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Gemm:
-    """A batch of products, often one: sizes, operands, and the steps that a result goes through.
+    """A batch of products: sizes, operands, and the steps that are applied to a result.
 
-    operands: those of the steps in their order: scales of the sum, those of post_ops, scales and
-    zero points of c; `scaling` has the types of all but those of post_ops. zero_points: one number
-    that is subtracted from each element of a, and of b. rounds_each: whether each step is rounded,
-    as those of integers. keeps_floats: whether c has floats although it is in the scratchpad.
+    operands: the operands of the steps, in order: scales of the sum, operands of post_ops, scales
+    and zero points of c. `scaling` has the types of all but those of post_ops. zero_points: a
+    number subtracted from each element of a, and one for b. rounds_each: whether each step is
+    rounded, as for integers. keeps_floats: whether c is stored as floats even in the scratchpad.
     decoding: of b, whose elements are decoded as they are read.
     """
 
@@ -117,22 +117,22 @@ class Gemm:
 
     @property
     def is_exact(self) -> bool:
-        """Whether each step behind the sum is rounded."""
+        """Whether each step after the sum is rounded."""
         return self.rounds_each or self.is_integer
 
     @property
     def is_integer(self) -> bool:
-        """Whether products are those of integers, whose sums are exact."""
+        """Whether the products are of integers, whose sums are exact."""
         return {self.a.data_type, self.b.data_type} <= set(INTEGERS)
 
     @property
     def is_wide(self) -> bool:
-        """Whether products are those of f64, which are computed in f64."""
+        """Whether the products are of f64 and are computed in f64."""
         return self.a.data_type == "f64"
 
     @property
     def sum_type(self) -> str:
-        """The type of sums in the scratchpad."""
+        """The data type of sums in the scratchpad."""
         return "f64" if self.is_wide else "f32"
 
     @property
@@ -142,12 +142,12 @@ class Gemm:
 
     @property
     def batches(self) -> int:
-        """Products in the batch."""
+        """The number of products in the batch."""
         return math.prod(self.batch)
 
     @property
     def needed_window(self) -> Window | None:
-        """The window; None if nothing is ever outside."""
+        """The window; None if no element is outside of the image."""
         window = self.window
         if window is None:
             return None
@@ -164,22 +164,22 @@ class Gemm:
 
     @property
     def columns(self) -> int:
-        """Values of n."""
+        """The number of values of n."""
         return math.prod(self.n)
 
     @property
     def depth(self) -> int:
-        """Values of k."""
+        """The number of values of k."""
         return math.prod(self.k)
 
     @property
     def size(self) -> int:
-        """Elements of c."""
+        """The number of elements of c."""
         return self.batches * self.m * self.columns
 
 
 def split(gemm: Gemm) -> Iterator[Gemm]:
-    """Return products of three batch digits at most: the largest, for each value of the others."""
+    """Yield products over the three largest batch digits, one per value of the other digits."""
     order = sorted(range(len(gemm.batch)), key=gemm.batch.__getitem__)
     looped, kept = order[:-BATCH_DIGITS], sorted(order[-BATCH_DIGITS:])
     if not looped:
@@ -203,12 +203,12 @@ def split(gemm: Gemm) -> Iterator[Gemm]:
 
 
 def matrix(index: int, desc: MemoryDesc, strides: Strides, offset: int = 0) -> Matrix:
-    """The operand at place `index`; `offset` moves its first element."""
+    """Return the operand at place `index`. `offset` shifts its first element."""
     return Matrix(index, desc.offset0 + offset, strides, elements(desc), desc.data_type)
 
 
 def broadcast_strides(desc: MemoryDesc) -> tuple[int, ...]:
-    """A tensor's strides with 0 for its dims of size 1."""
+    """Return a tensor's strides, with 0 for dims of size 1."""
     return tuple(0 if d == 1 else s for d, s in zip(desc.dims, desc.strides, strict=True))
 
 
@@ -221,9 +221,9 @@ def chain(
 ) -> dict[str, Any]:
     """Return a product's steps: the fields `post_ops`, `operands`, `scaling`, and `fpmath`.
 
-    result_strides: turns strides per dim of the result into strides per digit, as bias_strides does
-    for the bias, which is nothing but a first step, and scale_strides for the scales of src and
-    weights, in the order of a and b.
+    result_strides: converts strides per dim of the result to strides per digit. bias_strides: the
+    same for the bias, which is added as the first step. scale_strides: the same for the scales of
+    src and weights, in the order a, b.
     """
     places = {argument.name: i for i, (argument, _) in enumerate(op.tensors())}
     post_ops, operands = list(attr.post_ops), []
@@ -278,16 +278,16 @@ def chain(
 
 
 def factor_dims(op: Operation, name: str) -> tuple[int, int]:
-    """The dim of a factor along which it is summed up, and the one beside it."""
+    """Return the dim along which a factor is summed, and its other matrix dim."""
     if isinstance(op, MatMul):
         return (-2, -1) if name == "weights" else (-1, -2)
     return 1, 0
 
 
 def _shares(op: Operation, name: str, groups: Sequence[int]) -> Shares:
-    """The neighbours that have one scale or zero point of a factor.
+    """Return how many neighbours share one scale or zero point of a factor.
 
-    groups: along the last dims of the factor.
+    groups: group sizes along the last dims of the factor.
     """
     if not groups:
         return Shares()
@@ -305,7 +305,7 @@ def _random(
     *,
     before: bool,
 ) -> tuple[Random | None, list[Matrix]]:
-    """The steps with random numbers, and the operands that they have."""
+    """Return the steps that use random numbers, and their operands."""
     if not is_random(attr):
         return None, []
     places = MemoryDesc(op.result.dims, "u8")

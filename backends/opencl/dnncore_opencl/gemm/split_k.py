@@ -1,6 +1,6 @@
-"""Products whose k is cut into parts, where m x n is too small to keep a device busy.
+"""Products with k split into parts, used if m x n is too small to keep a device busy.
 
-The sums of the parts lie in the scratchpad. A second launch adds them in order, so results do not
+The scratchpad holds the sums of the parts. A second launch adds them in order, so results do not
 depend on timing.
 """
 
@@ -21,26 +21,26 @@ from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 FLOAT = 4  # bytes
-LANES = 4  # elements side by side, which a GPU reads and writes at once
+LANES = 4  # contiguous elements that a GPU work-item reads or writes at once
 GROUP = 64  # work-items
-MANY_ITEMS = 1024  # of a multiprocessor, where memory limits
-ROOM = 8  # elements: kernels may fill up a line to multiples of them
-MOST_WAYS = 16  # work-items that share an element's parts
-MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
-# Of an element's eight digits, slowest first, four are outer and four inner ones.
+MANY_ITEMS = 1024  # work-items per multiprocessor that keep a memory-bound kernel busy
+ROOM = 8  # elements: kernels may pad a line to a multiple of this
+MOST_WAYS = 16  # work-items that add the parts of one element
+MOST_ROUNDS = 8  # rounds of concurrent work-groups for which parts are made
+# An element has eight digits, slowest first: four outer and four inner.
 SCHEMA = Schema(
     partial=Buffer("const REALS"),
     c=Buffer("RESULT"),
-    first=INT,  # vector of `partial` with which the first part begins
-    step=INT,  # vectors from a part to the next
+    first=INT,  # index in `partial` of the first part's first vector
+    step=INT,  # vectors between consecutive parts
     parts=INT,
-    line=INT,  # vectors from a line to the next
+    line=INT,  # vectors between consecutive lines
     vectors=INT,  # of c
-    outer=INT4,  # sizes, of which the last counts vectors
+    outer=INT4,  # sizes; the last digit counts vectors
     outer_inverse=UINT4,
     inner=INT4,
     inner_inverse=UINT4,
-    c_first=INT,  # element of c
+    c_first=INT,  # first element of c
     c_outer=INT4,  # strides in elements
     c_inner=INT4,
 )
@@ -50,11 +50,11 @@ DIGITS = ["out.x", "out.y", "out.z", "out.w", "in.x", "in.y", "in.z", "in.w"]
 def part_lengths(
     depth: int, groups: int, at_once: int, least: int, step: int = 1, rounds: int = MOST_ROUNDS
 ) -> Iterator[int]:
-    """Return lengths of parts of k: all of it, and those that make whole rounds of groups.
+    """Yield lengths of a part of k to choose from: all of k, and those for whole rounds of groups.
 
-    depth: values of k, or stages of them. groups: of the product. at_once: groups that run at once.
-    least: the shortest part that is worth a group. step: a part is a multiple of it. rounds: the
-    largest number of rounds.
+    depth: values (or stages) of k. groups: work-groups of the product without parts. at_once:
+    work-groups that run at once. least: the shortest part that is worth a work-group. step: parts
+    are multiples of it. rounds: the most rounds.
     """
     yield max(depth, 1)
     for count in range(1, rounds + 1):
@@ -64,10 +64,10 @@ def part_lengths(
 
 
 def plan(gemm: Gemm, parts: int, start: int, items: int, launch: Callable[[Gemm], Launch]) -> Plan:
-    """Return one launch, or two where k is cut into parts.
+    """Return one launch, or two if k is split.
 
-    start: the bytes at the beginning of the scratchpad that are taken. items: as in `reduction`.
-    launch: makes the launch of the product itself, or of the one whose c lies in the scratchpad.
+    start: bytes at the beginning of the scratchpad that are already used. items: as in `reduction`.
+    launch: creates the launch of the product itself, or of a product with c in the scratchpad.
     """
     if parts == 1:
         return Plan(lambda: (launch(gemm),))
@@ -80,13 +80,13 @@ def plan(gemm: Gemm, parts: int, start: int, items: int, launch: Callable[[Gemm]
 
 
 def part_size(gemm: Gemm) -> int:
-    """The elements from a part to the next: those of c, with gaps between lines, as vectors."""
+    """Return the elements between consecutive parts: c with gaps after lines, in whole vectors."""
     sizes, strides = _in_order(gemm)
     return padded(gemm.size // sizes[-1] * _line(sizes, strides), LANES)
 
 
 def partial(gemm: Gemm, first: int) -> Gemm:
-    """Return the product without steps whose c begins at element `first` of the scratchpad."""
+    """Return the product without epilogue whose c is in the scratchpad from element `first` on."""
     sizes, strides = _in_order(gemm)
     extents = [*sizes[:-1], _line(sizes, strides)]
     dense = [0] * len(sizes)
@@ -99,11 +99,11 @@ def partial(gemm: Gemm, first: int) -> Gemm:
 
 
 def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
-    """Add the parts and finish the result.
+    """Return the launch that adds the parts and applies the epilogue.
 
     first: the element of the scratchpad at which the first part begins. items: the number of
-    work-items that keeps a GPU busy; several of them may add one element. On a CPU it is 0, and
-    each element has one work-item.
+    work-items that keeps a GPU busy, so that several may add one element; 0 on CPUs, where each
+    element has one work-item.
     """
     c = gemm.c
     sizes, strides = _in_order(gemm)
@@ -157,7 +157,7 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
 
 
 def sum_value(gemm: Gemm) -> str:
-    """The float of a sum: its bits where integers are added up further, else its value."""
+    """Return the float of a sum: the bits of a partial sum of integers, otherwise its value."""
     if not gemm.is_integer:
         return "(sum)"
     is_partial = gemm.c.index < 0 and not gemm.keeps_floats
@@ -165,27 +165,27 @@ def sum_value(gemm: Gemm) -> str:
 
 
 def _digits(gemm: Gemm) -> tuple[Sequence[int], Sequence[int]]:
-    """Sizes and c's strides of an element's digits: three of the batch, m, four of n."""
+    """Return sizes and c's strides of an element's digits: three of the batch, m, four of n."""
     c = gemm.c.strides
     sizes = (*extended(gemm.batch, 3, 1), gemm.m, *extended(gemm.n, 4, 1))
     return sizes, (*extended(c.batch, 3), c.m, *extended(c.n, 4))
 
 
 def _order(gemm: Gemm) -> list[int]:
-    """The digits as they lie in c, slowest first."""
+    """Return the digits in the order of c's layout, slowest first."""
     sizes, strides = _digits(gemm)
     return sorted(range(len(sizes)), key=lambda digit: (sizes[digit] > 1, -strides[digit]))
 
 
 def _in_order(gemm: Gemm) -> tuple[list[int], list[int]]:
-    """Sizes and c's strides of the digits as they lie in c."""
+    """Return sizes and c's strides of the digits in the order of c's layout."""
     order = _order(gemm)
     sizes, strides = ([values[digit] for digit in order] for values in _digits(gemm))
     return sizes, strides
 
 
 def _line(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """The elements from a line of the last digit to the next, with a gap if c has one."""
+    """Return the elements between lines of the last digit, including a gap if c has one."""
     size, jumps = sizes[-1], [s for n, s in zip(sizes[:-1], strides[:-1], strict=True) if n > 1]
     if strides[-1] != 1 or not jumps:
         return size
@@ -193,14 +193,14 @@ def _line(sizes: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _coordinates(order: Sequence[int], lanes: int) -> str:
-    """The digits of an element, in the order of the steps' coordinates."""
+    """Return the digits of an element, in the order of the epilogue's coordinates."""
     names = dict(zip(order, DIGITS, strict=True))
     names[order[-1]] += f" * {lanes} + lane"
     return ", ".join(names[digit] for digit in range(len(order)))
 
 
 def _lanes(sizes: Sequence[int], strides: Sequence[int], *offsets: int) -> int:
-    """The elements that lie side by side along the last digit and begin with whole vectors."""
+    """Return the elements per vector along the last digit: LANES if all vectors are aligned."""
     *jumps, step = (s if size > 1 else 0 for size, s in zip(sizes, strides, strict=True))
     places = (sizes[-1], *jumps, *offsets)
     return LANES if step == 1 and not any(place % LANES for place in places) else 1

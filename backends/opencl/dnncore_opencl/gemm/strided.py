@@ -1,4 +1,4 @@
-"""Products by kernels that count through strides, and their arguments."""
+"""Products by kernels that compute offsets from strides, and the arguments of these kernels."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from dnncore_opencl.gemm.split_k import part_lengths, part_size, plan
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
-TASKS_PER_CORE = 4  # groups, so that cores of different speed end together
+TASKS_PER_CORE = 4  # work-groups per core, so that cores of different speed end together
 
-# Strides are in elements, per digit. A batch has three digits, n and k have four.
+# Strides are in elements, per digit. A batch has three digits; n and k have four.
 SCHEMA = Schema(
     a=Buffer("const float"),
     b=Buffer("const float"),
     c=Buffer("float"),
-    rows=INT,  # of c per group, where the kernel asks
-    a_end=INT,  # elements from the buffer's begin to the end of a
+    rows=INT,  # of c per work-group, if the kernel uses it
+    a_end=INT,  # elements from the start of the buffer to the end of a
     b_end=INT,
     batch=INT4,  # sizes
     m=INT,
@@ -46,8 +46,8 @@ SCHEMA = Schema(
     c_batch=INT4,
     c_m=INT,
     c_n=INT4,
-    c_part=INT,  # elements from the sums of a part of k to those of the next
-    part=INT,  # values of k
+    c_part=INT,  # elements between the sums of consecutive parts of k
+    part=INT,  # values of k in a part
 )
 
 
@@ -55,9 +55,9 @@ SCHEMA = Schema(
 class Cover:
     """How work-groups cover a batch of products.
 
-    groups: along n, for each product of the batch, and along m. items: work-items of a group.
-    rows: of c per group, if the kernel needs it. least_part: the fewest values of k that are worth
-    a group; parts are multiples of it. snippets: code that the kernel needs.
+    groups: work-groups along n (of all products of the batch), and along m. items: work-items per
+    group. rows: rows of c per group, if the kernel needs it. least_part: the fewest values of k
+    that are worth a group; parts are multiples of it. snippets: code that the kernel needs.
     conversions: the functions that convert half types.
     """
 
@@ -72,15 +72,15 @@ class Cover:
 
 
 class Strided(Family, Protocol):
-    """A family whose kernels count through strides, digit by digit, on `units` cores."""
+    """A family whose kernels compute offsets from strides per digit, on `units` cores."""
 
     units: int
 
     def cover(self, gemm: Gemm) -> Cover:
-        """Choose the kernel for a product that has elements."""
+        """Choose the kernel for a product that has at least one element."""
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
-        """Return one launch, or two where k is cut into parts."""
+        """Return one launch, or two if k is split."""
         cover = self.cover(gemm)
         groups, least = math.prod(cover.groups), cover.least_part
         *_, part = part_lengths(gemm.depth, groups, self.units, least, step=least, rounds=1)
@@ -91,7 +91,7 @@ class Strided(Family, Protocol):
 
 
 def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
-    """Launch a product; the sums of each part of k follow those of the one before."""
+    """Return the launch of a product. The sums of the parts of k are consecutive."""
     steps, (a, b, c) = gemm_epilogue(gemm), (gemm.a, gemm.b, gemm.c)
     zero_points, zeros = zero_point_buffers(gemm.zero_points)
     codes, code_arguments = decoding_parameters(gemm.decoding)

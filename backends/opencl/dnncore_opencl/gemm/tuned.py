@@ -1,8 +1,8 @@
-"""Families with chosen parameters: those that were measured to be best on a device, and knobs.
+"""Families with chosen parameters: from measurements on a device, or from knobs.
 
-Such a family chooses among `tiles`, frozen dataclasses of one class, and cuts k into `parts`, 0
-being a rule. `tuning/<device>.json` names both for products by the text of `key`. The knobs are
-`parts` and the fields of tiles.
+Such a family chooses one of `tiles`, frozen dataclasses of one class, and splits k into `parts`; 0
+lets a rule choose. `tuning/<device>.json` lists both for products by the text of `key`. The knobs
+are `parts` and the fields of tiles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTS = Knob(
 
 
 def key(gemm: Gemm) -> str:
-    """A product in short: type, batch, sizes, the window's steps, what each operand lies along.
+    """Return a product's key: type, batch, sizes, strides of the window, layouts of the operands.
 
     `f32 b1 m64 n64x56x56 k64x3x3 s1x1 ak bk cm`
     """
@@ -42,7 +42,7 @@ def _sizes(digits: Sequence[int]) -> str:
 
 
 def _along(operand: Matrix) -> str:
-    """The index, m, n or k, along which neighbours are neighbours in memory."""
+    """Return the index (m, n or k) along which the operand is contiguous; empty if none."""
     strides = operand.strides
     along = {"m": (strides.m,), "n": strides.n, "k": strides.k}
     return next((name for name, steps in along.items() if 1 in steps), "")
@@ -55,9 +55,9 @@ def require(tile: object, holds: bool, rule: str) -> None:
 
 
 def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
-    """Return the family with the only choice that the device's table has for a product.
+    """Return the family restricted to the choice in the device's table for a product.
 
-    Without such a choice it is the family itself. Verbose output reports an invalid choice.
+    Returns the family itself without such a choice. Verbose output reports an invalid choice.
     """
     name = getattr(family, "name", "")
     found = engine.tuning_table(name).get(key(gemm)) if hasattr(family, "tiles") else None
@@ -72,16 +72,16 @@ def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
 
 
 def parameters(family: Any) -> dict[str, Any]:
-    """The parameters of a family of one tile."""
+    """Return the parameters of a family with one tile."""
     (tile,) = family.tiles
     return {**asdict(tile), "parts": family.parts}
 
 
 def with_parameters(family: Any, found: Mapping[str, Any]) -> Any:
-    """The family of one tile that has these parameters.
+    """Return the family of the one tile with these parameters.
 
     Raises `TypeError` for names that its tiles do not have, and `DescriptorError` for values that
-    break a rule of theirs.
+    break a rule of its tiles.
     """
     values = dict(found)
     parts = values.pop("parts", 0)
@@ -90,12 +90,12 @@ def with_parameters(family: Any, found: Mapping[str, Any]) -> Any:
 
 
 def tile_knob(name: str, values: Sequence[int], description: str) -> Knob:
-    """A knob for a field of tiles."""
+    """Return a knob for a field of tiles."""
     return Knob(name, 0, (0, *values), f"{description}; 0: chosen by a rule")
 
 
 def with_knobs(family: AnyFamily, values: Mapping[str, KnobValue]) -> AnyFamily | Refused:
-    """The family of the tiles that have the values other than 0; a refusal if there is none."""
+    """Return the family of the tiles with these nonzero values, or a refusal if there is none."""
     fixed: dict[str, Any] = {name: value for name, value in values.items() if value}
     parts = fixed.pop("parts", 0)
     own: Any = family

@@ -1,12 +1,13 @@
-"""The family of NVIDIA's tensor cores, from compute capability 8.0 on.
+"""The family for NVIDIA's tensor cores, from compute capability 8.0 on.
 
-Each f32 number is the sum of two TF32 numbers, so a product of f32 is three products of TF32. The
-tensor cores truncate their sums. So their sums are short, and the vector units add them. The error
-is below that of f32 arithmetic. If a result is not finite, or small because of tiny factors, fma
-computes its tile again.
+Each f32 number is split into two TF32 numbers, so a product of f32 is computed by three products
+of TF32. Tensor cores truncate their sums. Therefore they sum only few terms, and the vector units
+add these sums. The error is below that of f32 arithmetic. If a result is not finite, or small
+because of tiny factors, its tile is computed again with fma.
 
-On compute capability 9.0, four warps multiply f16 and bf16 together: wide tiles. Their instructions
-are not in OpenCL C's PTX (`runtime/ptx.py`). A driver that cannot build them gets other tiles.
+On compute capability 9.0, f16 and bf16 use wide tiles, which four warps multiply together. Their
+instructions are not in the PTX of OpenCL C (`runtime/ptx.py`). If a driver cannot build them, other
+tiles are used.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ COARSE = ("tf32", "bf16", "f16", "any")  # fpmath that allows f32 to be rounded 
 
 
 class Speed(NamedTuple):
-    """FLOP/s of a multiprocessor with as many groups as it can run at once, and with one."""
+    """FLOP/s of a multiprocessor: with as many work-groups as it can run at once, and with one."""
 
     together: float
     alone: float
@@ -54,11 +55,11 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True)
 class Pace:
-    """The times of products in seconds, measured on an H200.
+    """Times of products in seconds, measured on an H200.
 
-    begin: of a launch without its groups. latency: of a group without its products: it finds its
-    place, waits for its first tiles and writes its last. issue: the part of the latency that groups
-    that run at once spend one after the other. table: of a stage that waits for a table of lines,
+    begin: a launch without its work-groups. latency: a group without its products; it computes its
+    place, waits for its first tiles and writes its result. issue: the part of the latency that
+    concurrent groups spend one after the other. table: the wait of a stage for a table of lines,
     unless other groups fill the time. speeds: of the tiles that are used.
     """
 
@@ -69,7 +70,7 @@ class Pace:
     speeds: Mapping[MmaTile, Speed]
 
 
-# Fits of 490 and 820 products of convolutions. The mean choice takes 2 % longer than the best.
+# Fitted to 490 and 820 products of convolutions. Choices take on average 2 % longer than the best.
 # Other GPUs have other times, but the best choices differ less.
 HALF_PACE = Pace(
     2.2e-6,
@@ -87,7 +88,7 @@ HALF_PACE = Pace(
         MmaTile(64, 256, 64, 64, stages=2): Speed(2.95e12, 2.75e12),
         MmaTile(256, 64, 64, 64, stages=2): Speed(2.63e12, 1.75e12),
         MmaTile(256, 64, 64, 64, chunks=4, stages=4): Speed(2.06e12, 1.80e12),
-        # Measured on an H100, of products of matrices.
+        # Measured on an H100 with matrix products.
         MmaTile(128, 256, 64, 256, stages=4, wide=True): Speed(5.25e12, 5.25e12),
         MmaTile(256, 128, 64, 128, stages=4, wide=True): Speed(5.02e12, 5.02e12),
         MmaTile(128, 128, 64, 128, wide=True): Speed(4.42e12, 3.81e12),
@@ -112,7 +113,7 @@ SPLIT_PACE = Pace(
         MmaTile(128, 64, 64, 32, chunks=4, stages=4): Speed(0.439e12, 0.379e12),
     },
 )
-ROUNDED = 2.7  # times the speed of split operands
+ROUNDED = 2.7  # speed relative to split operands
 ROUNDED_PACE = replace(
     SPLIT_PACE,
     speeds={
@@ -120,7 +121,7 @@ ROUNDED_PACE = replace(
         for tile, speed in SPLIT_PACE.speeds.items()
     },
 )
-INTEGER = 1.8  # times the speed of halves
+INTEGER = 1.8  # speed relative to halves
 INTEGER_PACE = replace(
     HALF_PACE,
     speeds={
@@ -128,16 +129,16 @@ INTEGER_PACE = replace(
         for tile, speed in HALF_PACE.speeds.items()
     },
 )
-UNKNOWN = Speed(1e12, 1e12)  # of a tile that a tuning table names
+UNKNOWN = Speed(1e12, 1e12)  # for a tile that only a tuning table names
 TILES = tuple(dict.fromkeys((*HALF_PACE.speeds, *SPLIT_PACE.speeds)))
-LEAST_CAPABILITY = (8, 0)  # TF32, bf16 and copies that do not wait
-WIDE_CAPABILITY = (9, 0)  # the only one with the instructions of wide tiles
-FEWEST_TERMS = 8  # of split operands: their product is off by 9 / 2^24 at most, a sum's term by 1
-LEAST_STAGES = 8  # of a part of k
+LEAST_CAPABILITY = (8, 0)  # for TF32, bf16 and asynchronous copies
+WIDE_CAPABILITY = (9, 0)  # the only capability with the instructions of wide tiles
+FEWEST_TERMS = 8  # of split operands, whose product is off by 9 / 2^24 at most; a sum's term by 1
+LEAST_STAGES = 8  # stages per part of k
 
-REDUCTION = 2.3e-6  # seconds of a launch that adds parts, beside its traffic
+REDUCTION = 2.3e-6  # seconds of the launch that adds parts, without its traffic
 BANDWIDTH = 4e12  # bytes per second
-TABLES = 4096  # bytes of local memory at most, beside the tiles of `TILES`
+TABLES = 4096  # bytes of local memory at most for tables, in addition to the tiles of `TILES`
 TILES_NEED = min(tile.local_bytes for tile in TILES) + TABLES
 KNOBS = (
     tile_knob("rows", (64, 128, 256), "rows of the result of a work-group"),
@@ -148,16 +149,15 @@ KNOBS = (
     tile_knob("stages", (2, 3, 4), "stages in local memory at once"),
     PARTS,
 )
-FEW_ROUNDS = 4  # beyond which it matters little that the last one is not full
+FEW_ROUNDS = 4  # with more rounds of work-groups, a partly filled last round matters little
 
 
 @dataclass(frozen=True)
 class Mma(Family):
     """The family, on `units` multiprocessors.
 
-    tiles: those it may choose from. parts: into which k is cut; 0 for a rule. instructions: the
-    template with the tensor cores' instructions. local_memory: bytes that a group may
-    have.
+    tiles: the tiles to choose from. parts: the parts of k; 0 lets a rule choose. instructions: the
+    template with the tensor cores' instructions. local_memory: the limit per work-group in bytes.
     """
 
     name: ClassVar[str] = "mma"
@@ -175,7 +175,7 @@ class Mma(Family):
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Self:
-        """The family for an engine's device."""
+        """Return the family for an engine's device."""
         units, limits = engine.native.device.max_compute_units, engine.device.limits
         has_wide = limits.get("compute_capability") == WIDE_CAPABILITY
         tiles = tuple(tile for tile in TILES if has_wide or not tile.wide)
@@ -183,7 +183,7 @@ class Mma(Family):
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:
-        """The device must have tensor cores that take f32 operands."""
+        """Refuse devices without tensor cores for f32 operands."""
         capability = engine.device.limits.get("compute_capability")
         if capability is None:
             needs = "needs tensor cores of NVIDIA's compute capability 8.0"
@@ -201,7 +201,7 @@ class Mma(Family):
         return None
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Operands must be dense in some dim and aligned to 16 bytes, sums of split ones long."""
+        """Refuse operands without a dense dim or 16-byte alignment, and short split sums."""
         refused = _type_refusal(gemm)
         if refused:
             return refused
@@ -219,11 +219,11 @@ class Mma(Family):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """The fields of tiles, and the parts of the sum."""
+        """The fields of tiles, and the number of parts of k."""
         return KNOBS
 
     def with_knobs(self, values: Mapping[str, KnobValue]) -> Self | Refused:
-        """Refuse tiles that break a rule or need more local memory than there is."""
+        """Refuse tiles that break a rule or need more local memory than the device has."""
         chosen = with_knobs(self, values)
         if isinstance(chosen, Refused):
             return chosen
@@ -237,12 +237,12 @@ class Mma(Family):
 
     @classmethod
     def notes(cls, data_type: str, fpmath: str) -> tuple[str, ...]:
-        """f32 is rounded to TF32 if `fpmath` allows it."""
+        """Return the notes. f32 is rounded to TF32 if `fpmath` allows it."""
         rounds = data_type == "f32" and fpmath in COARSE
         return ("matrix_unit", "reduced_precision") if rounds else ("matrix_unit",)
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
-        """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""
+        """Return one launch, or two if k is split. If k is empty, the launch sums no parts."""
         items = self.units * MANY_ITEMS
         if not gemm.depth:
             return Plan(lambda: (reduction(gemm, 0, start // FLOAT, items),), FLOAT)
@@ -262,7 +262,7 @@ class Mma(Family):
         return MmaProduct(v, _arithmetic(v.gemm), tile, self.instructions, self.local_memory)
 
     def _chosen(self, v: MmaView, *, may_split: bool) -> tuple[MmaTile, int, int]:
-        """The tile, the stages of a part of k, and the parts that promise the least time."""
+        """Return the fastest choice: tile, stages per part of k, and number of parts."""
         key = (_arithmetic(v.gemm), v.extents, may_split)
         if key not in self._choices:
             self._choices[key] = self._choice(v, may_split=may_split)
@@ -270,7 +270,7 @@ class Mma(Family):
 
     @cached_property
     def _choices(self) -> dict[Hashable, tuple[MmaTile, int, int]]:
-        """Choices by what they depend on; gradients with strides have many like products."""
+        """Cache of choices, because a gradient with strides has many products of equal sizes."""
         return {}
 
     def _choice(self, v: MmaView, *, may_split: bool) -> tuple[MmaTile, int, int]:
@@ -284,19 +284,19 @@ class Mma(Family):
         return product.tile, part, math.ceil(product.stages / part)
 
     def _parts(self, product: MmaProduct) -> Iterator[int]:
-        """Stages of parts to choose from."""
+        """Yield the candidates for the stages per part of k."""
         stages, groups = product.stages, product.tile.groups(product.view)
         if self.parts:
             return iter((math.ceil(stages / min(self.parts, stages)),))
         return part_lengths(stages, groups, self.units * product.resident, LEAST_STAGES)
 
     def _tiles(self, arithmetic: Arithmetic) -> Sequence[MmaTile]:
-        """Those whose speed is known, if any is, of those that the arithmetic has."""
+        """Return the tiles of known speed; if there are none, all that support the arithmetic."""
         known = [tile for tile in self.tiles if tile in _pace(arithmetic).speeds]
         return known or [tile for tile in self.tiles if not tile.wide or arithmetic.wide]
 
     def _seconds(self, product: MmaProduct, part: int) -> float:
-        """Estimate the time of a product: rounds of the groups that run at once, sum of parts."""
+        """Estimate the time of a product: rounds of concurrent work-groups, then adding parts."""
         tile, pace = product.tile, _pace(product.arithmetic)
         if product.spills or product.local_bytes > self.local_memory:
             return math.inf
@@ -305,7 +305,7 @@ class Mma(Family):
         stalls = pace.table * part if product.has_tables else 0.0
 
         def seconds(groups: int) -> float:
-            """Of groups that run at once on a multiprocessor."""
+            """The time of work-groups that run at once on a multiprocessor."""
             shared = groups * (pace.issue + flops / speed.together)
             alone = pace.latency + flops / speed.alone + stalls
             return max(shared, alone) if groups else 0.0
@@ -323,7 +323,7 @@ class Mma(Family):
 
 
 def _arithmetic(gemm: Gemm) -> Arithmetic:
-    """How products of the operands' type are computed."""
+    """Return how products of the operands' type are computed."""
     if gemm.a.data_type in BYTES:
         return INTEGERS
     if gemm.a.data_type in HALVES:
@@ -332,7 +332,7 @@ def _arithmetic(gemm: Gemm) -> Arithmetic:
 
 
 def _pace(arithmetic: Arithmetic) -> Pace:
-    """How long products of that arithmetic take."""
+    """Return the times of products with this arithmetic."""
     if arithmetic.is_integer:
         return INTEGER_PACE
     if arithmetic.element_bytes == 2:
@@ -359,7 +359,7 @@ def _type_refusal(gemm: Gemm) -> Refused | None:
 
 
 def _format_refusal(gemm: Gemm) -> Refused | None:
-    """Return why tensor cores cannot read a product, None if they can."""
+    """Return why tensor cores cannot read a product; None if they can."""
     try:
         view(gemm, _arithmetic(gemm).per_chunk)
     except Unfit as obstacle:

@@ -28,30 +28,31 @@ from dnncore_opencl.gemm.tuned import require
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, LONG, Arg, Buffer, Schema, Scratch
 
-CHUNK = 16  # bytes that are copied at once
+CHUNK = 16  # bytes that a work-item copies at once
 COORDINATES = 8  # of an element of c: three digits of the batch, four of the row, the column
-BAND = 8  # tiles high, so that groups that run at once share rows and columns in the cache
-STEP = 2  # chunks of k that one instruction multiplies
+BAND = 8  # tiles along rows, so that concurrent work-groups share rows and columns in the cache
+STEP = 2  # chunks of k per instruction
 REGISTERS = 1 << 16  # of a multiprocessor
-LOCAL_MEMORY = 227 << 10  # of a group
-RESERVED = 1 << 10  # bytes of local memory that NVIDIA's driver adds to each group
+LOCAL_MEMORY = 227 << 10  # bytes per work-group
+RESERVED = 1 << 10  # bytes of local memory that NVIDIA's driver reserves per work-group
 INT_BYTES = 4
-FLAGS = 2  # of a group, in local memory
+FLAGS = 2  # per work-group, in local memory
 MOST_REGISTERS = 255  # of a work-item
 MAX_ITEMS = 1024  # of a group
-# From so many values of k on, the most steps of a chain. Longer ones lose more, as tensor cores
-# truncate, and also less, as fewer chains are added. Measured of Winograd's convolutions: of 128
-# values, two steps have errors 1.03 times as large as one, in 0.88 of its time; of 512 values, two
-# have the least, and four would have 1.08 of these in 0.94 of their time.
+# The most steps of a chain, by the least number of values of k. Tensor cores truncate, so longer
+# chains lose more. But fewer chains are added, which loses less. Measured with Winograd's
+# convolutions: for 128 values, two steps have 1.03 times the error of one step, in 0.88 of the
+# time. For 512 values, two steps have the smallest error; four would have 1.08 times that error, in
+# 0.94 of the time.
 CHAINS = ((1024, 4), (128, 2), (0, 1))
-MOST_SPLIT_SUMS = 64  # of a work-item, where operands are split
-MOST_WIDE_SUMS = 128  # of a work-item, where four warps multiply together
-WIDE_ROWS, WIDEST = 64, 256  # rows and most columns of their instruction
+MOST_SPLIT_SUMS = 64  # per work-item, if operands are split
+MOST_WIDE_SUMS = 128  # per work-item, if four warps multiply together
+WIDE_ROWS, WIDEST = 64, 256  # rows, and most columns, of the instruction of four warps
 WIDE_TARGET = "sm_90a"
-PTX = "mma_ptx"  # the template of NVIDIA's instructions
-MANY_STAGES = 4  # from which on one is multiplied while the next one is
+PTX = "mma_ptx"  # the template with NVIDIA's instructions
+MANY_STAGES = 4  # from this number on, a stage is multiplied while the next one begins
 
-# Strides and offsets of a and b are in chunks, those of c in elements. An inverse is that of each
+# Strides and offsets of a and b are in chunks, those of c in elements. An inverse belongs to each
 # size, see `inverses`.
 SCHEMA = Schema(
     a=Buffer("const uint4"),
@@ -62,12 +63,12 @@ SCHEMA = Schema(
     columns=INT,
     stages=INT,  # along all of k
     part=INT,  # stages of a part of k
-    cover=INT4,  # tiles of a product, of a band, down all bands
+    cover=INT4,  # tiles of a product, tiles of a band, tiles along rows
     cover_inverse=UINT4,  # of the first two, the height of the last band, the chunks of k's inner
     batch_inverse=UINT4,
     k=INT4,  # sizes of its digits
     k_inverse=UINT4,
-    inner=INT,  # values of k's last digit, of which the last chunk may not be full
+    inner=INT,  # values of k's last digit, whose last chunk may be partly filled
     a_batch=INT4,  # strides of the batch, then the offset of the first chunk
     a_k=INT4,
     row=INT4,  # sizes of the digits of a row
@@ -78,12 +79,12 @@ SCHEMA = Schema(
     column=INT4,  # sizes of the digits of a column
     column_inverse=UINT4,
     b_column=INT4,
-    inner_columns=INT,  # columns of the last digit that c has
+    inner_columns=INT,  # values of the last digit of the columns in c
     c_batch=LONG4,  # strides of the batch, then the offset of the first element
     c_digits=INT4,  # sizes of the digits of a row in c
     c_inverse=UINT4,
     c_row=LONG4,
-    c_part=LONG,  # elements from the sums of a part of k to those of the next
+    c_part=LONG,  # elements between the sums of consecutive parts of k
 )
 
 
@@ -91,9 +92,9 @@ SCHEMA = Schema(
 class Arithmetic:
     """How numbers of one type are multiplied.
 
-    is_split: whether each is the sum of two numbers of the tensor cores' type. wide: the
-    instruction of four warps, with `{}` for the number of columns and, of bytes, of the two types;
-    "" if there is none.
+    is_split: whether each number is the sum of two numbers of the tensor cores' type. wide: the
+    name of the instruction of four warps, with `{}` for the number of columns and, for bytes, for
+    the two types; "" if there is none.
     """
 
     data_type: str
@@ -104,7 +105,7 @@ class Arithmetic:
 
     @property
     def per_chunk(self) -> int:
-        """Elements of a chunk."""
+        """Elements per chunk."""
         return CHUNK // self.element_bytes
 
     @property
@@ -114,7 +115,7 @@ class Arithmetic:
 
     @property
     def defines(self) -> dict[str, str | int]:
-        """The parameters of the kernel that depend on it alone."""
+        """The defines of the kernel that depend only on the arithmetic."""
         kind = self.data_type
         return {
             "ELEMENT_BYTES": self.element_bytes,
@@ -126,12 +127,12 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class MmaTile:
-    """The part of c that a group computes, and how.
+    """The part of c that a work-group computes, and how.
 
-    rows, columns: of c. warp_rows, warp_columns: of each warp. chunks: of 16 bytes along k in a
-    stage. stages: in local memory at once. chain: if operands are split, the most steps of k whose
-    sum stays in the tensor cores. registers: the limit for a work-item, 0 for none. wide: whether
-    four warps multiply together; then warp_rows and warp_columns are theirs.
+    rows, columns: of c. warp_rows, warp_columns: per warp. chunks: chunks of 16 bytes along k per
+    stage. stages: stages in local memory at once. chain: for split operands, the most steps of k
+    whose sum stays in the tensor cores. registers: the limit per work-item, 0 for none. wide:
+    whether four warps multiply together; then warp_rows and warp_columns are per four warps.
     """
 
     rows: int
@@ -167,7 +168,7 @@ class MmaTile:
 
     @property
     def items(self) -> int:
-        """Work-items of a group."""
+        """Work-items per work-group."""
         return self.warp_items * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
 
     @property
@@ -182,7 +183,7 @@ class MmaTile:
 
     @property
     def in_flight(self) -> int:
-        """Stages that are multiplied while the next one is."""
+        """Stages still being multiplied when the next stage's products begin."""
         return int(self.wide and self.stages >= MANY_STAGES)
 
     @property
@@ -192,12 +193,12 @@ class MmaTile:
 
     @property
     def local_bytes(self) -> int:
-        """Local memory of a group, but for tables."""
+        """Local memory per work-group in bytes, without tables."""
         return self.stages * (self.rows + self.columns) * self.chunks * CHUNK
 
     @property
     def defines(self) -> dict[str, int]:
-        """The parameters of the kernel that depend on it."""
+        """The defines of the kernel that depend on the tile."""
         return {
             "ROWS": self.rows,
             "COLUMNS": self.columns,
@@ -212,23 +213,23 @@ class MmaTile:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options of the compiler."""
+        """Compiler options."""
         return (register_limit(self.registers),) if self.registers else ()
 
     def groups(self, view: MmaView) -> int:
-        """Groups that cover a batch of products."""
+        """Return the number of work-groups that cover a batch of products."""
         rows = math.ceil(count(view.rows) / self.rows)
         return rows * math.ceil(count(view.columns) / self.columns) * view.gemm.batches
 
 
-INSTEAD = MmaTile(128, 128, 64, 32)  # where a driver cannot build wide tiles
+INSTEAD = MmaTile(128, 128, 64, 32)  # used if a driver cannot build wide tiles
 
 
 @dataclass(frozen=True)
 class MmaProduct:
-    """A product by tiles of one form.
+    """A product computed by tiles of one form.
 
-    instructions: the template that has them. local_memory: bytes that a group may have.
+    instructions: the template that has them. local_memory: the limit per work-group in bytes.
     """
 
     view: MmaView
@@ -239,7 +240,7 @@ class MmaProduct:
 
     @cached_property
     def k(self) -> SharedDigits:
-        """k, of which the last digit counts whole chunks where an operand lies along it."""
+        """k. Its last digit is rounded up to whole chunks if an operand is contiguous along it."""
         *outer, inner = self.view.k
         if self.view.a_along_k or self.view.b_along_k:
             per_chunk = self.arithmetic.per_chunk
@@ -248,7 +249,7 @@ class MmaProduct:
 
     @cached_property
     def resident(self) -> int:
-        """Groups that a multiprocessor runs at once, limited by registers and local memory."""
+        """Work-groups that a multiprocessor runs at once, limited by registers and local memory."""
         tile = self.tile
         needed = (48 if tile.wide else 104) + tile.sums * (2 if self.arithmetic.is_split else 1)
         registers = tile.registers or min(needed, MOST_REGISTERS)
@@ -258,7 +259,7 @@ class MmaProduct:
 
     @cached_property
     def local_bytes(self) -> int:
-        """Local memory of a group: tiles, and tables of rows and of lines across k."""
+        """Local memory per work-group in bytes: tiles, tables of rows, tables of lines across k."""
         v, rows, lines = self.view, self.tile.rows, 2 * self.depth
         is_window_b = v.window is not None and not v.a_along_k
         tables = rows + (rows if v.a_along_k else lines)
@@ -268,21 +269,21 @@ class MmaProduct:
 
     @property
     def spills(self) -> bool:
-        """Whether a work-item's sums are too many for its registers, there being two of each."""
+        """Whether the sums of a work-item, two of each for split operands, exceed its registers."""
         return self.arithmetic.is_split and self.tile.sums > MOST_SPLIT_SUMS
 
     @cached_property
     def depth(self) -> int:
-        """Values of k in a stage."""
+        """Values of k per stage."""
         return self.tile.chunks * self.arithmetic.per_chunk
 
     @cached_property
     def stages(self) -> int:
-        """Stages along all of k."""
+        """Stages for all of k."""
         return math.ceil(count(self.k) / self.depth)
 
     def launch(self, part: int, parts: int) -> Launch:
-        """Compute c, or the sums of `parts` parts of `part` stages of k, one after the other."""
+        """Return the launch that computes c, or the sums of `parts` parts of `part` stages of k."""
         v, gemm = self.view, self.view.gemm
         c = gemm.c
         steps = self._steps()
@@ -359,20 +360,20 @@ class MmaProduct:
 
     @property
     def _types(self) -> tuple[str, str]:
-        """The types of a and b as instructions name them."""
+        """The types of a and b in the names of instructions."""
         if self.arithmetic.is_integer:
             return self.view.a.data_type, self.view.b.data_type
         return self.arithmetic.data_type, self.arithmetic.data_type
 
     @property
     def _instruction(self) -> str:
-        """The name of the instruction of a warp."""
+        """The name of the instruction of one warp."""
         (a, b), sums = self._types, "s32" if self.arithmetic.is_integer else "f32"
         return f'"mma.sync.aligned.{self.arithmetic.shape}.row.col.{sums}.{a}.{b}.{sums}"'
 
     @property
     def _integer_defines(self) -> dict[str, str]:
-        """The types of sums and of bytes."""
+        """The defines for the types of sums and of bytes."""
         if not self.arithmetic.is_integer:
             return {"SUM": "float"}
         a, b = self._types
@@ -380,26 +381,26 @@ class MmaProduct:
 
     @property
     def _is_flat(self) -> bool:
-        """Whether lines across k are at multiples of a step."""
+        """Whether the distance of lines across k is constant."""
         outer = count(self.k[:-1])
         return self.tile.wide and self.view.window is None and outer == 1
 
     @property
     def _is_even(self) -> bool:
-        """Whether b is across k, and lines of a stage are at multiples of a step from its first."""
+        """Whether b is across k, and the lines within each stage have a constant distance."""
         v = self.view
         is_mixed = v.a_along_k and not v.b_along_k and not self._is_flat
         return self.tile.wide and is_mixed and self.k[-1].size % self.depth == 0
 
     @property
     def has_tables(self) -> bool:
-        """Whether groups keep tables of the lines of operands across k."""
+        """Whether work-groups need tables with the lines of operands across k."""
         is_along = self.view.a_along_k and self.view.b_along_k
         return not (is_along or self._is_flat or self._is_even)
 
     @property
     def _wide_code(self) -> str:
-        """The definitions of products by four warps."""
+        """The code of products by four warps."""
         if self.instructions != PTX:
             return template("mma_wide_plain")
         v, tile = self.view, self.tile
@@ -430,7 +431,7 @@ class MmaProduct:
         return epilogue(v.gemm.post_ops, operands, COORDINATES, v.gemm.scaling, is_exact=exact)
 
     def _cover_arguments(self) -> dict[str, Any]:
-        """The arguments by which a group finds its tile and its product in the batch."""
+        """Return the arguments by which a work-group finds its tile and its product."""
         v = self.view
         down = math.ceil(count(v.rows) / self.tile.rows)
         across = math.ceil(count(v.columns) / self.tile.columns)
@@ -443,17 +444,17 @@ class MmaProduct:
         }
 
     def _chunks(self, digits: SharedDigits, operand: int, *, is_inner: bool = False) -> Any:
-        """Strides in chunks; 0 for the last digit where that is within chunks."""
+        """Return strides in chunks. is_inner: the last digit is within chunks; its stride is 0."""
         steps = [digit.steps[operand] // self.arithmetic.per_chunk for digit in digits]
         return int4((*steps[:-1], 0) if is_inner else steps)
 
     def _batch(self, matrix: Matrix) -> Any:
-        """The batch's strides and the offset, in chunks."""
+        """Return the batch's strides and the offset, in chunks."""
         places: Iterable[int] = (*extended(matrix.strides.batch, 3), matrix.offset)
         return int4([place // self.arithmetic.per_chunk for place in places])
 
 
 def _sizes(name: str, inverse: str, digits: SharedDigits) -> dict[str, Any]:
-    """The arguments of the sizes of digits and of their inverses."""
+    """Return the arguments for the sizes of digits and their inverses."""
     sizes = [digit.size for digit in digits]
     return {name: int4(sizes, 1), inverse: inverses(sizes)}

@@ -1,9 +1,9 @@
-"""A product as tensor cores read it: rows, columns and k, in chunks of 16 bytes.
+"""A product in the form that tensor cores read: rows, columns and k, in chunks of 16 bytes.
 
     c[z, row, column] = sum over k of a[z, row, k] * b[z, column, k]
 
-`view` makes it of a `Gemm`. If neighbours in c are rows, it swaps the two operands. It joins digits
-that step as one, so a dense tensor is a matrix.
+`view` derives it from a `Gemm`. If c is contiguous along m, the two operands are swapped, so that
+columns are contiguous. Digits with a common stride are merged, so a dense tensor is a matrix.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dnncore_opencl.codegen.digits import extended
 from dnncore_opencl.codegen.vectors import BYTES
 from dnncore_opencl.gemm.product import Gemm, Matrix, Window
 
-MAX_TAPS = (10, 11, 11)  # along depth, height and width: what the kernel has bits for
+MAX_TAPS = (10, 11, 11)  # along depth, height and width: the kernel stores one bit per tap
 MAX_DIGITS = 4
 
 
 class SharedDigit(NamedTuple):
-    """A digit of an index: its size, and its stride in each operand, in elements."""
+    """A digit of an index: its size, and its stride per operand in elements."""
 
     size: int
     steps: tuple[int, ...]
@@ -34,19 +34,19 @@ SharedDigits = tuple[SharedDigit, ...]  # slowest first
 
 
 class Unfit(Exception):
-    """The reason why tensor cores cannot read a product."""
+    """Reason why tensor cores cannot read a product."""
 
 
 @dataclass(frozen=True)
 class MmaView:
-    """A product for the kernel.
+    """A product as the kernel reads it.
 
-    is_swapped: whether rows are the product's n. rows: with the steps of a. columns: with those of
-    b. k: with those of both. results: the rows with the steps of c and of the operands of post-ops.
-    column_steps: their steps from column to column. a_along_k, b_along_k: whether neighbours in
-    memory are neighbours along k. Then the last digit of k has the step 1, else that of the rows or
-    columns. inner_columns: the values of the columns' last digit in c; the digit may have more, to
-    fill whole chunks.
+    is_swapped: whether rows are the product's n. rows, columns, k: digits with the strides of a, of
+    b, and of both. results: the digits of rows with the strides of c and of the operands of
+    post-ops. column_steps: their strides from column to column. a_along_k, b_along_k: whether the
+    operand is contiguous along k. If so, its stride of the last digit of k is 1; otherwise its last
+    digit of the rows (or columns) has stride 1. inner_columns: the size of the last digit of the
+    columns in c. In `columns` this digit may be larger, to fill whole chunks.
     """
 
     gemm: Gemm
@@ -65,14 +65,14 @@ class MmaView:
 
     @property
     def extents(self) -> tuple[object, ...]:
-        """The sizes and layouts that decide how long the product takes. Types are not included."""
+        """The sizes and layouts that determine the time of the product, except for types."""
         lines = (self.a_along_k, self.b_along_k, self.window is None)
         sizes = (count(self.rows), count(self.columns), self.gemm.batches, self.gemm.size)
         return (*sizes, *lines, *(digit.size for digit in self.k))
 
 
 def view(gemm: Gemm, per_chunk: int) -> MmaView:
-    """Return a product's view for chunks of `per_chunk` elements; raises `Unfit`."""
+    """Return the view of a product for chunks of `per_chunk` elements. Raises `Unfit`."""
     swapped = gemm.c.strides.m == 1 and gemm.m > 1
     a, b = (gemm.b, gemm.a) if swapped else (gemm.a, gemm.b)
     window = gemm.needed_window
@@ -96,7 +96,7 @@ def view(gemm: Gemm, per_chunk: int) -> MmaView:
         _is_along(k, place) or (one_channel and k[-1].steps[place] == 1) for place in (0, 1)
     )
     ordered = _inner_last(k, a_along_k=a_along_k, b_along_k=b_along_k)
-    if window and ordered != k:  # one channel's is along taps
+    if window and ordered != k:  # with one channel, the dense digit is a tap
         raise _unfit_image(k, swapped=swapped)
     k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, b_along_k=b_along_k)
@@ -144,7 +144,7 @@ def _digits_of_n(gemm: Gemm, operands: Iterable[Matrix]) -> SharedDigits:
 
 
 def _spatial(digits: SharedDigits, *, at_end: bool = False) -> SharedDigits:
-    """Fill three spatial digits up from the left; the other digit is first, or at the end."""
+    """Add leading spatial digits of size 1 up to three. The other digit is first, or at the end."""
     other, spatial = (digits[-1:], digits[:-1]) if at_end else (digits[:1], digits[1:])
     none = SharedDigit(1, (0,) * len(digits[0].steps))
     spatial = (none,) * (3 - len(spatial)) + spatial
@@ -152,7 +152,7 @@ def _spatial(digits: SharedDigits, *, at_end: bool = False) -> SharedDigits:
 
 
 def _merged(digits: SharedDigits) -> SharedDigits:
-    """Drop digits of one value, and join digits that are one in all operands."""
+    """Drop digits of size 1, and join digits that can be one digit in all operands."""
     joined = merged((digit for digit in digits if digit.size > 1), _joined)
     return joined or (SharedDigit(1, (0,) * len(digits[0].steps)),)
 
@@ -172,7 +172,7 @@ def _is_along(k: SharedDigits, operand: int) -> bool:
 
 
 def _inner_last(k: SharedDigits, *, a_along_k: bool, b_along_k: bool) -> SharedDigits:
-    """Put the digit of k that has the step 1 in operands along k at the end."""
+    """Move to the end the digit of k that has stride 1 in operands along k."""
     for operand, along in enumerate((a_along_k, b_along_k)):
         if along:
             k = tuple(sorted(k, key=lambda digit: digit.steps[operand] == 1 and digit.size > 1))
@@ -182,7 +182,7 @@ def _inner_last(k: SharedDigits, *, a_along_k: bool, b_along_k: bool) -> SharedD
 
 
 def _unfit_image(k: SharedDigits, *, swapped: bool) -> Unfit:
-    """Return the refusal of an image whose channels are not side by side."""
+    """Return the refusal of an image whose channels are not contiguous."""
     steps = [digit.steps[0 if swapped else 1] for digit in k]
     return Unfit(f"the image must be dense along channels; got strides {steps}")
 
@@ -190,7 +190,7 @@ def _unfit_image(k: SharedDigits, *, swapped: bool) -> Unfit:
 def _whole_chunks(
     columns: SharedDigits, per_chunk: int, *, b_along_k: bool
 ) -> tuple[SharedDigits, int]:
-    """Let the last of several digits of b across k count whole chunks, if c leaves room for it."""
+    """Round the last of several digits of columns up to whole chunks, if b is across k."""
     size, steps = columns[-1]
     if b_along_k or count(columns[:-1]) == 1:
         return columns, size
@@ -198,7 +198,7 @@ def _whole_chunks(
 
 
 def _column_steps(columns: SharedDigits) -> tuple[int, ...]:
-    """The steps of c and of the operands, if all columns are one digit in them."""
+    """Return the strides of c and of the operands along columns, which must be one digit."""
     used = [SharedDigit(d.size, d.steps[1:]) for d in columns if d.size > 1] or [
         SharedDigit(1, columns[-1].steps[1:])
     ]

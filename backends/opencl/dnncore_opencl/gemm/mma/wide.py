@@ -1,7 +1,7 @@
-"""The text of products by four warps together, whose instructions have many operands.
+"""Code of products by four warps together. Their instructions have many operands.
 
-They belong to the target sm_90a, for which NVIDIA's compiler of OpenCL C makes no code. So they are
-comments of its result, PTX, and `runtime/ptx.py` uncovers them.
+The instructions require the target sm_90a, for which NVIDIA's OpenCL C compiler generates no code.
+So they are comments in its result, PTX, and `runtime/ptx.py` uncovers them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dnncore_opencl.runtime.launch import template
 def wide_code(
     instruction: str, tiles: int, columns: int, *, a_along_k: bool, b_along_k: bool
 ) -> str:
-    """Return the definitions of products of `tiles` tiles of 64 rows and `columns` columns.
+    """Return the definitions for products of `tiles` tiles, each 64 rows by `columns` columns.
 
     instruction: the name, with `{}` for the number of columns, such as `m64n{}k16.f32.f16.f16`.
-    Operands of bytes lie along k.
+    Operands of bytes must be along k.
     """
     is_integer = ".s32." in instruction
     kind = "+r" if is_integer else "+f"
-    count = columns // 2  # sums of a work-item and a tile
+    count = columns // 2  # sums of a work-item per tile
     places = [f"[{i // 4}][{i % 4}]" for i in range(count)]
     registers = ", ".join(f"%{i}" for i in range(count))
     of_tile = ", ".join(f'"{kind}"((c){place})' for place in places)

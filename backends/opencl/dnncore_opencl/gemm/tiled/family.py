@@ -1,4 +1,4 @@
-"""The family of GPUs: work-groups share tiles of a product's operands in local memory."""
+"""The family for GPUs: a work-group shares tiles of a product's operands in local memory."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ QUICKLY_COMPILED = (TiledTile(64, 64, depth=16, item_rows=4, item_columns=4),)
 class Tiled(Family):
     """The GPU family, on `units` multiprocessors.
 
-    tiles: those it may choose from. parts: into which k is cut; 0 for a rule. elements: accesses to
-    tensors. room: bytes of local memory.
+    tiles: the tiles to choose from. parts: the parts of k; 0 lets a rule choose. elements: accesses
+    to tensors. room: the limit of local memory per work-group, in bytes.
     """
 
     name: ClassVar[str] = "tiled"
@@ -64,7 +64,7 @@ class Tiled(Family):
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Self:
-        """The family for an engine's device."""
+        """Return the family for an engine's device."""
         units = engine.native.device.max_compute_units
         tiles = QUICKLY_COMPILED if engine.is_cpu else TILES
         room = engine.device.limits["local_memory"]
@@ -72,7 +72,7 @@ class Tiled(Family):
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:
-        """Work-groups must be large, and barriers must work."""
+        """Refuse devices with small work-groups or without working barriers."""
         items = engine.device.limits["max_work_group"]
         if items < MAX_ITEMS:
             return Refused("device", f"work-groups must have {MAX_ITEMS} items; got {items}")
@@ -82,7 +82,7 @@ class Tiled(Family):
         return None
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Tiles must have room in local memory, also those of f64."""
+        """Refuse products if no tile fits in local memory, which f64 tiles may exceed."""
         if any(tile.local_bytes(gemm.sum_bytes) <= self.room for tile in self.tiles):
             return None
         least = min(tile.local_bytes(gemm.sum_bytes) for tile in self.tiles)
@@ -91,7 +91,7 @@ class Tiled(Family):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """The fields of tiles, and the parts of the sum."""
+        """The fields of tiles, and the number of parts of k."""
         return KNOBS
 
     def with_knobs(self, values: Mapping[str, KnobValue]) -> Self | Refused:
@@ -99,7 +99,7 @@ class Tiled(Family):
         return with_knobs(self, values)
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
-        """Return one launch, or two where k is cut into parts."""
+        """Return one launch, or two if k is split."""
         tile, part = self.choose(TiledProduct.of(gemm))
         parts = math.ceil(max(gemm.depth, 1) / part)
         c_part = part_size(gemm) if parts > 1 else 0
@@ -110,7 +110,7 @@ class Tiled(Family):
         return plan(gemm, parts, start, self.units * MANY_ITEMS, product)
 
     def choose(self, product: TiledProduct) -> tuple[TiledTile, int]:
-        """Choose the tile, and the length of the parts of k, that promise the least time."""
+        """Return the tile and the length of the parts of k with the least estimated time."""
         sizes = (product.batch, product.rows.sizes, product.columns.sizes, product.k.sizes)
         key = (*map(math.prod, sizes), product.sum_bytes)
         if key not in self._chosen:
@@ -119,7 +119,7 @@ class Tiled(Family):
 
     @cached_property
     def _chosen(self) -> dict[tuple[int, ...], tuple[TiledTile, int]]:
-        """Choices by what they depend on; gradients with strides have many like products."""
+        """Cache of choices, because a gradient with strides has many products of equal sizes."""
         return {}
 
     def _choice(self, product: TiledProduct) -> tuple[TiledTile, int]:
@@ -129,7 +129,7 @@ class Tiled(Family):
         return min(choices, key=lambda choice: self._cost(product, *choice))
 
     def _parts(self, product: TiledProduct, tile: TiledTile) -> Iterator[int]:
-        """Lengths of parts to choose from."""
+        """Yield the candidates for the length of parts of k."""
         depth, groups = product.depth, tile.groups(product)
         if self.parts:
             return iter((padded(math.ceil(max(depth, 1) / self.parts), tile.depth),))
@@ -150,16 +150,16 @@ class Tiled(Family):
 
 
 # Constants of the rule, measured on an H200.
-LEAST_PART = 64  # values of k that are worth a group of their own
-BUSY_ITEMS = 512  # of a multiprocessor whose arithmetic never waits
-SLACK = 0.43  # its rate with `busy` of these is busy * (1 + SLACK) / (busy + SLACK)
-OVERHEAD = 32  # values of k that the index arithmetic of a group costs
+LEAST_PART = 64  # values of k that are worth a work-group of their own
+BUSY_ITEMS = 512  # work-items with which a multiprocessor runs at full speed
+SLACK = 0.43  # relative speed with a fraction `busy` of these: busy * (1 + SLACK) / (busy + SLACK)
+OVERHEAD = 32  # time of a work-group's index arithmetic, in values of k
 SUM_LAUNCH = 800_000  # multiply-adds of a multiprocessor in the time of a launch
-SUM_FLOAT = 20  # in the time in which memory moves a number
+SUM_FLOAT = 20  # multiply-adds of a multiprocessor in the time in which memory moves a number
 SPEED = {(128, 128): 1.0, (128, 64): 0.95, (64, 128): 0.955, (64, 64): 0.88, (32, 128): 0.86}
-SLOWEST = 0.8  # of tiles
+SLOWEST = 0.8  # relative speed of tiles that are not in SPEED
 
 
 def _rate(busy: float) -> float:
-    """How fast a multiprocessor is that has some of the work-items which keep it busy."""
+    """Return the relative speed of a multiprocessor with a fraction of `BUSY_ITEMS`."""
     return busy * (1 + SLACK) / (busy + SLACK)

@@ -1,4 +1,4 @@
-"""The launches of the GPU family: the kernels' defines and arguments for a product and a tile."""
+"""Launches of the GPU family: defines and arguments of a kernel for a product and a tile."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dnncore_opencl.gemm.tuned import require
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
-LANES = 32  # work-items that read local memory at once
+LANES = 32  # work-items that access local memory at once
 COORDINATES = 11  # of an element of c: three digits of the batch, four of its row and its column
-MAX_ITEMS = 256  # of a group, which every GPU runs
-MAX_LOCAL = 32768  # bytes of local memory that every GPU has
-TABLE = 64  # values of k that a group locates at a time, one work-item each
+MAX_ITEMS = 256  # per work-group, supported by every GPU
+MAX_LOCAL = 32768  # bytes of local memory, available on every GPU
+TABLE = 64  # values of k whose offsets a work-group computes at a time, one per work-item
 
-# Strides are in elements, per digit. A batch has three digits, rows, columns and k have four.
+# Strides are in elements, per digit. A batch has three digits; rows, columns and k have four.
 SCHEMA = Schema(
     a=Buffer("const float"),
     b=Buffer("const float"),
@@ -39,25 +39,25 @@ SCHEMA = Schema(
     c_batch=INT4,
     c_row=INT4,
     c_column=INT4,
-    c_part=INT,  # elements from the sums of a part of k to those of the next
-    part=INT,  # values of k
+    c_part=INT,  # elements between the sums of consecutive parts of k
+    part=INT,  # values of k in a part
 )
 WINDOW = Schema(  # see `TiledWindow`
     w_at=INT4,
     w_row=INT4,
     w_k=INT4,
     w_size=INT4,
-    rows_channel_last=INT,  # whether the digits of the window's rows, or of k, are in that order
+    rows_channel_last=INT,  # whether the window's digits of rows, or of k, have the channel last
     k_channel_last=INT,
 )
 
 
 @dataclass(frozen=True)
 class TiledTile:
-    """The part of c of a group, rows x columns, and of a work-item, item_rows x item_columns.
+    """The part of c per work-group, rows x columns, and per work-item, item_rows x item_columns.
 
-    depth: the values of k in local memory at a time. lanes_across: the number of work-items, out of
-    32, that are side by side.
+    depth: values of k in local memory at a time. lanes_across: how many of 32 consecutive
+    work-items are adjacent along columns.
     """
 
     rows: int
@@ -82,18 +82,18 @@ class TiledTile:
 
     @property
     def items(self) -> int:
-        """Work-items of a group."""
+        """Work-items per work-group."""
         return self.rows // self.item_rows * (self.columns // self.item_columns)
 
     def local_bytes(self, number_bytes: int = 4) -> int:
-        """Local memory of a group: two tiles of each operand, and tables of rows, columns and k."""
+        """Return bytes of local memory: two tiles per operand, tables of rows, columns and k."""
         tiles = 2 * self.depth * (self.rows + 4 + self.columns + 4) * number_bytes
         longer, shorter = max(self.rows, self.columns), min(self.rows, self.columns)
         return tiles + 24 * longer + 8 * shorter + 48 * TABLE
 
     @property
     def defines(self) -> dict[str, int]:
-        """The kernel's defines."""
+        """Return the kernel's defines."""
         return {
             "TILE_ROWS": self.rows,
             "TILE_COLUMNS": self.columns,
@@ -105,7 +105,7 @@ class TiledTile:
         }
 
     def groups(self, product: TiledProduct) -> int:
-        """The groups that make all of a product, without parts."""
+        """Return the number of work-groups for a product whose k is not split."""
         across = math.ceil(math.prod(product.columns.sizes) / self.columns)
         down = math.ceil(math.prod(product.rows.sizes) / self.rows)
         return math.prod(product.batch) * down * across
@@ -114,7 +114,7 @@ class TiledTile:
 def launch(
     product: TiledProduct, tile: TiledTile, part: int, c_part: int, elements: Elements
 ) -> Launch:
-    """Launch a product. The sums of each part of k are `c_part` elements after the one before."""
+    """Return the launch of a product. The sums of consecutive parts of k are `c_part` apart."""
     steps = _steps(product)
     a, b, c = product.a, product.b, product.c
     number = "uint" if product.is_integer else product.real
@@ -177,7 +177,7 @@ def launch(
 
 
 def _types(product: TiledProduct, number: str, elements: Elements) -> dict[str, str]:
-    """The functions of the operands, and the type in which products are added."""
+    """Return the functions that access the operands, and the type of sums."""
     defines = {
         "REAL": product.real,
         "NUMBER": number,
@@ -192,7 +192,7 @@ def _types(product: TiledProduct, number: str, elements: Elements) -> dict[str, 
 
 
 def _decoding(product: TiledProduct) -> dict[str, str | int]:
-    """How the elements of an operand are decoded, if they are."""
+    """Return how the elements of an operand are decoded, if they are."""
     decoding = product.decoding
     if not decoding:
         return {}
@@ -214,7 +214,7 @@ def _decoding(product: TiledProduct) -> dict[str, str | int]:
 
 
 def _steps(product: TiledProduct) -> Epilogue:
-    """Return the steps of the result."""
+    """Return the epilogue of the result."""
     operands = [
         Operand(
             operand.index,
@@ -239,7 +239,7 @@ def _steps(product: TiledProduct) -> Epilogue:
 
 
 def _window_arguments(product: TiledProduct, window: TiledWindow) -> dict[str, Any]:
-    """The arguments of `WINDOW`."""
+    """Return the arguments of `WINDOW`."""
     rows = product.rows if product.window_is_a else product.columns
     return {
         "w_at": int4(window.at),

@@ -1,11 +1,10 @@
-"""A product for GPUs: tiles of rows x columns, with loads that fit the operands.
+"""A product in the form that GPUs compute: tiles of rows x columns, loads that suit the operands.
 
     c[z, row, column] = sum over k of a[z, row, k] * b[z, k, column]
 
-Columns are the elements that lie side by side in c. For a convolution on channels-last tensors,
-rows are pixels, columns are channels, and k counts the channels of one tap after the other. If
-channels are multiples of 4, four neighbours along k or along a side are one load. Nothing is copied
-into matrix form.
+c is contiguous along columns. For a convolution on channels-last tensors, rows are pixels, columns
+are channels, and channels are the fastest digit of k. If channels are multiples of 4, a load reads
+four neighbours along k, or along rows or columns. Nothing is copied into matrix form.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Steps = list[tuple[int, int]]  # (size, stride) of digits
 
 
 class Axis(NamedTuple):
-    """The rows, columns or k of a product: sizes of its digits, the last of which counts fastest.
+    """The rows, columns or k of a product: the sizes of its digits, slowest first.
 
     channel_last: whether the digits (channel, depth, height, width) of a gemm are in the order
     (depth, height, width, channel).
@@ -40,27 +39,27 @@ class Axis(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Sequence[int], *strides: Sequence[int]) -> Axis:
-        """Count channels fastest if they lie side by side in any operand."""
+        """Return an axis with the channel as fastest digit if an operand is contiguous along it."""
         channel_last = len(sizes) > 1 and sizes[0] > 1 and any(s[0] == 1 for s in strides)
         return cls(_turned(sizes) if channel_last else tuple(sizes), channel_last)
 
     def order(self, values: Sequence[int]) -> tuple[int, ...]:
-        """Bring values per digit of the gemm into the order of these digits."""
+        """Return values per digit of the gemm in the order of this axis."""
         return _turned(values) if self.channel_last else tuple(values)
 
     def steps(self, strides: Sequence[int]) -> Steps:
-        """Pair sizes with strides in the order of the digits."""
+        """Return pairs of sizes and strides, in the order of the digits."""
         return list(zip(self.sizes, strides, strict=True))
 
 
 class Side(NamedTuple):
-    """An operand: `a` of rows x k, or `b`, of which a row is a column of the product.
+    """Operand a of rows x k, or b; a row of b is a column of the product.
 
-    Strides are in elements, per digit. along_k: whether a load has neighbours along k, not
-    along the rows. width: the number of them, 4 or 1.
+    Strides are in elements, per digit. along_k: whether a load reads neighbours along k; otherwise
+    along rows. width: the number of elements per load, 4 or 1.
     """
 
-    index: int  # type: ignore[assignment]  # hides the method of tuples
+    index: int  # type: ignore[assignment]  # hides a method of tuples
     offset: int
     batch: tuple[int, ...]
     rows: tuple[int, ...]
@@ -75,7 +74,7 @@ class TiledWindow(NamedTuple):
     """The borders of an image: 0 <= at + rows * digits of row + k * digits of k < size.
 
     at, size: per dim (depth, height, width). rows, k: per digit in the order of the axis, 0 for
-    digits that are along none of the dims.
+    digits that are not spatial.
     """
 
     at: tuple[int, ...]
@@ -85,23 +84,23 @@ class TiledWindow(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The result, or an operand of the steps behind it: its strides per digit, in elements."""
+    """The result, or an operand of its epilogue. Strides are in elements, per digit."""
 
-    index: int  # type: ignore[assignment]  # hides the method of tuples
+    index: int  # type: ignore[assignment]  # hides a method of tuples
     offset: int
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     data_type: str
-    shares: tuple[int, int]  # neighbours along the last digits of rows and columns with one element
+    shares: tuple[int, int]  # neighbours along rows and columns, last digits, with one element
 
 
 @dataclass(frozen=True)
 class TiledProduct:
-    """A gemm by rows and columns; `window` is that of a or of b. sum_value: as in `split_k.py`.
+    """A gemm as rows x columns. `window` belongs to a or to b. sum_value: as in `split_k.py`.
 
-    real: the type of results before they are stored. decoding: of a if
-    `window_is_a`, else of b. sum_bytes: of a number in local memory.
+    real: the type of results before they are stored. decoding: of a if `window_is_a`, else of b.
+    sum_bytes: bytes of a number in local memory.
     """
 
     batch: tuple[int, ...]
@@ -166,14 +165,15 @@ class TiledProduct:
 
     @property
     def c_width(self) -> int:
-        """The number of neighbours along a row of c in one store, 4 or 1."""
+        """Neighbours along a row of c per store, 4 or 1."""
         outer = list(zip(self.batch, self.c.batch, strict=True)) + self.rows.steps(self.c.rows)
         return _width(self.columns, self.c.columns, self.c.offset, outer)
 
     @property
     def k_is_plain(self) -> bool:
-        """Whether both operands step through all of k with one stride, that of its last digit, and
-        nothing else depends on k.
+        """Whether each operand has one stride for all of k, and no table of k is needed.
+
+        This excludes decoding, because the places of scales and zero points depend on k.
         """
         merge = all(_merges(self.k.steps(side.k)) for side in (self.a, self.b))
         return merge and not self.decoding
@@ -190,7 +190,7 @@ class TiledProduct:
 
 
 def _ordered(decoding: Decoding | None, k: Axis) -> Decoding | None:
-    """The scales and zero points of elements, with the digits of k in the order of an axis."""
+    """Return the scales and zero points with the digits of k in the order of an axis."""
 
     def own(matrix: Matrix | None) -> Matrix | None:
         if matrix is None:
@@ -238,7 +238,7 @@ def _side(
 
 
 def _width(axis: Axis, strides: Sequence[int], offset: int, others: Steps) -> int:
-    """The number of neighbours along an axis in one load; `others` are steps between loads."""
+    """Return the neighbours along an axis per load. `others`: steps between loads."""
     *outer, (size, stride) = axis.steps(strides)
     moves = [step for count, step in (*outer, *others) if count > 1]
     fits = all(value % WIDTH == 0 for value in (size, offset, *moves))
@@ -246,7 +246,7 @@ def _width(axis: Axis, strides: Sequence[int], offset: int, others: Steps) -> in
 
 
 def _merges(steps: Steps) -> bool:
-    """Whether each digit steps over all values of the digits after it."""
+    """Whether all digits can be merged into one."""
     reach = steps[-1][1] * steps[-1][0]
     for size, stride in reversed(steps[:-1]):
         if size > 1 and stride != reach:
@@ -256,12 +256,12 @@ def _merges(steps: Steps) -> bool:
 
 
 def _nearest(steps: Steps) -> int:
-    """The distance between neighbours; large if there are none."""
+    """Return the least distance between neighbours; a large number if there are none."""
     return min((abs(stride) for size, stride in steps if size > 1), default=1 << 31)
 
 
 def _window(gemm: Gemm, n: Axis, k: Axis) -> TiledWindow | None:
-    """The window that is needed, in the order of the axes."""
+    """Return the needed window in the order of the axes."""
     window = gemm.needed_window
     if window is None:
         return None
