@@ -1,4 +1,4 @@
-"""Convolution in three directions; `implementations` lists who computes it, best first.
+"""Convolution in three directions. `implementations` lists the implementations, best first.
 
-An operation. `inner_product` imports its direct kernel, and `reorder` its Winograd weights.
+`inner_product` imports its direct kernel, and `reorder` its Winograd weights.
 """

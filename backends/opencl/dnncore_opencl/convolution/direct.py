@@ -1,8 +1,8 @@
 """Direct convolution on CPUs, forward and backward by data, in blocks of channels.
 
-Vectors are channels of the result; blocked formats let them, and a tap's weights, lie side by side.
-`convolution/convolution_direct.cl` describes the kernel. Images of plain formats are used without a
-copy; tensors of other formats are copied to the scratchpad.
+A vector holds channels of the result. In blocked formats the channels of a vector are contiguous,
+and so are the weights of a tap. `convolution/convolution_direct.cl` describes the kernel. Images of
+plain formats are used without a copy. Tensors of other formats are copied to the scratchpad.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_re
 from dnncore_opencl.runtime.launch import padded
 
 LETTERS = "abcdef"
-EFFICIENCY = 0.8  # where vectors and lines are full
+EFFICIENCY = 0.8  # of the peak, if all vectors and lines are full
 
 
 class Direct(Implementation[Convolution]):
@@ -41,13 +41,13 @@ class Direct(Implementation[Convolution]):
 
     name = "opencl:direct:simd"
     attributes = POST_OP_WORDS
-    columns_dim: int  # of weights without groups: the channels of the result
+    columns_dim: int  # dim of the result's channels in weights without groups
     depth_dim: int
 
     def accept(
         self, op: Convolution, attr: Attributes, engine: Any, hint: object
     ) -> Accepted | Refused:
-        """Accept every layout that 32-bit integers can count through."""
+        """Accept every layout whose elements 32-bit integers can count."""
         if not engine.is_cpu:
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
         if op.algorithm == "winograd":
@@ -74,13 +74,13 @@ class Direct(Implementation[Convolution]):
     def plans(
         self, op: Convolution, attr: Attributes, cpu: CpuFamily, start: int
     ) -> Sequence[Plan] | Refused:
-        """Plan what together computes the operation, whose tensors are as they are wanted.
+        """Plan the operation, whose tensors have the wanted layouts.
 
-        start: the bytes at the beginning of the scratchpad that are taken.
+        start: bytes at the beginning of the scratchpad that are already used.
         """
 
     def utilisation(self, op: Convolution, lanes: int) -> float:
-        """The share of lanes that hold channels."""
+        """Return the share of lanes that hold channels."""
         _, oc, ic, *_ = op.grouped_weights
         columns, depth = (oc, ic) if self.columns_dim == 0 else (ic, oc)
         return float(columns / padded(columns, 2 * lanes) * min(1, depth / lanes) ** 0.5)
@@ -88,7 +88,7 @@ class Direct(Implementation[Convolution]):
     # -- formats ---------------------------------------------------------------------------------
 
     def formats(self, op: Convolution, lanes: int) -> dict[str, str]:
-        """Return what `any` becomes: blocks of channels, unless most lanes would be padding."""
+        """Return the formats that replace `any`: channel blocks, or plain if channels are few."""
         tags = {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
         for name, desc in ((op.SRC, op.src_role), (op.DST, op.dst_role)):
             if desc.dims[1] >= lanes and self._fits_blocks(op, desc, lanes):
@@ -96,7 +96,7 @@ class Direct(Implementation[Convolution]):
         return tags | {op.WEIGHTS: self.weights_tag(op, lanes)}
 
     def weights_tag(self, op: Convolution, lanes: int) -> str:
-        """Weights in vectors of the result's channels, of which blocks of others lie in a row."""
+        """Return the weights' format: vectors of the result's channels, in rows of the others."""
         first = first_dim(op)
         group, spatial = LETTERS[:first], LETTERS[first + 2 : op.weights_role.ndims]
         columns, depth = LETTERS[first + self.columns_dim], LETTERS[first + self.depth_dim]
@@ -107,7 +107,7 @@ class Direct(Implementation[Convolution]):
         return f"{group}{order}{spatial}{lanes}{depth}{lanes}{columns}"
 
     def wanted(self, op: Convolution, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
-        """Return the format in which the kernel takes a tensor."""
+        """Return the layout in which the kernel reads or writes a tensor."""
         if name == op.WEIGHTS:
             if self._are_vectors(op, desc, lanes):
                 return desc
@@ -124,7 +124,7 @@ class Direct(Implementation[Convolution]):
         return weights.inner_blocks == ((depth, lanes), (columns, lanes))
 
     def _fits_blocks(self, op: Convolution, image: MemoryDesc, lanes: int) -> bool:
-        """Whether groups begin where blocks do."""
+        """Whether the first channel of each group is the first of a block."""
         groups, *_ = op.grouped_weights
         return groups == 1 or image.dims[1] // groups % lanes == 0
 
@@ -140,7 +140,7 @@ class Direct(Implementation[Convolution]):
 
 
 def first_dim(op: Convolution) -> int:
-    """The place of the output channels among the weights' dims: 1 behind groups."""
+    """Return the weights dim of the output channels: 1 with groups, otherwise 0."""
     return op.weights_role.ndims - op.src_role.ndims
 
 
@@ -150,14 +150,14 @@ class DirectLines(Direct):
     def plans(
         self, op: Convolution, attr: Attributes, cpu: CpuFamily, start: int
     ) -> Sequence[Plan] | Refused:
-        """One launch for each sweep."""
+        """Return one launch per sweep."""
         sweeps = [lines for lines in self.lines(op, attr, cpu.vector) if not lines.is_empty]
         refused = next(filter(None, (lines.refusal for lines in sweeps)), None)
         return refused or [lines.plan(cpu, start) for lines in sweeps]
 
     @abstractmethod
     def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
-        """Return the sweeps over the result."""
+        """Yield the sweeps over the result."""
 
 
 class DirectForward(DirectLines):
@@ -166,7 +166,7 @@ class DirectForward(DirectLines):
     columns_dim, depth_dim = 0, 1
 
     def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
-        """All of dst."""
+        """Yield one sweep over all of dst."""
         groups, oc, ic, *taps = op.grouped_weights
         yield Lines(
             lanes=lanes,
@@ -188,14 +188,12 @@ class DirectForward(DirectLines):
 
 
 class DirectBackwardData(DirectLines):
-    """Backward by data: from diff_dst to diff_src, one sweep over all pixels that the same taps
-    reach.
-    """
+    """Backward by data, from diff_dst to diff_src. A sweep covers the pixels with the same taps."""
 
     columns_dim, depth_dim = 1, 0
 
     def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
-        """All combinations of the dims' phases."""
+        """Yield one sweep per combination of the dims' phases."""
         for reached in itertools.product(*spatial_phases(op)):
             yield self._reached(op, attr, lanes, reached).merged()
 

@@ -1,8 +1,8 @@
-"""Direct convolution on CPUs, backward by weights: lines of diff_dst against those of src.
+"""Direct convolution on CPUs, backward by weights: lines of diff_dst times lines of src.
 
-Vectors are output channels, and rows of a tile are input channels. Tensors without blocks of
-channels are copied. If channels are too few for all cores, lines are divided into parts, whose sums
-are added in order. So results do not depend on timing.
+A vector holds output channels. The rows of a tile are input channels. Tensors without channel
+blocks are copied. If there are too few channels for all cores, lines are divided into parts. The
+sums of the parts are added in order, so results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from dnncore_opencl.gemm.strided import TASKS_PER_CORE
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
-ROWS = {16: 8, 8: 4, 4: 4}  # channels of src times two vectors in registers, by vector
-LINE_BYTES = 32 << 10  # of a first-level cache
-SUM_BYTES = 256 << 10  # of a work-item, in a second-level cache
+ROWS = {16: 8, 8: 4, 4: 4}  # channels of src (times two vectors) in registers, by lanes of a vector
+LINE_BYTES = 32 << 10  # of lines in a first-level cache
+SUM_BYTES = 256 << 10  # of a work-item's sums, in a second-level cache
 LONGEST_LINE = 128  # pixels
 MOST_LINES = 16
 
-# Of the first launch; x is src, y is diff_dst.
+# Parameters of the first launch. x is src, y is diff_dst.
 PRODUCT = Schema(
     src=Buffer("const float"),
     diff_dst=Buffer("const float"),
     scratch=Buffer("float"),
     scratch_start=INT,  # elements
-    share=INT,  # lines of a part
-    lines=INT,  # that are in a cache at once
-    blocks=INT,  # of input channels, of a work-item
-    pairs=INT,  # of vectors of output channels, of a work-item
+    share=INT,  # lines per part
+    lines=INT,  # lines in a cache at once
+    blocks=INT,  # blocks of input channels per work-item
+    pairs=INT,  # pairs of vectors of output channels per work-item
     all_blocks=INT,
     all_pairs=INT,
     is_odd=INT,  # whether the last pair has one vector
     out=INT4,  # images, then the pixels of diff_dst along three dims
-    taps=INT4,  # along three dims, as the next five
-    w_at=INT4,  # pixels of src before the first one are negative
+    taps=INT4,  # along three dims, as are the next five
+    w_at=INT4,  # position in src of the first tap of the first pixel; negative with padding
     w_n=INT4,  # strides
     w_k=INT4,  # pixels from a tap to the next
     w_size=INT4,  # of src
     x=INT4,  # strides of image, depth, height and width
-    x_channels=INT4,  # first element, strides of a group, of a block of channels, of a channel
+    x_channels=INT4,  # first element; strides of a group, a channel block and a channel
     y=INT4,
     y_channels=INT4,
 )
-# Of the second launch, which adds parts.
+# Parameters of the second launch, which adds the parts.
 FINISH = Schema(
     scratch=Buffer("const float"),
     diff_weights=Buffer("float"),
@@ -63,19 +63,19 @@ FINISH = Schema(
     blocks=INT,
     columns=INT,  # output channels of a group
     depth=INT,  # input channels of a group
-    end_column=INT,  # channels in memory, padding included
+    end_column=INT,  # channels in memory, including padding
     end_depth=INT,
     taps=INT4,
     w=INT4,  # strides of taps
     start=INT,  # element of diff_weights
     w_group=INT,  # stride
-    w_channels=INT4,  # strides of a block of output channels and of one, then of input channels
+    w_channels=INT4,  # strides of output channels, in blocks and single, then of input channels
 )
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """The range of the sums: images and three dims of diff_dst, the size of src, and both views."""
+    """The range of the sums: images and pixels of diff_dst, the size of src, and views of both."""
 
     out: tuple[int, ...]
     size: tuple[int, ...]
@@ -83,9 +83,9 @@ class Pixels:
     dst: View
 
     def relined(self) -> Pixels:
-        """Return the same range for one tap with lines of another length.
+        """Return the same range, for one tap, with lines of another length.
 
-        They are long enough for the innermost loop and short enough for a cache.
+        The lines are long enough for the innermost loop and short enough for a cache.
         """
         count = math.prod(self.size)
         if (
@@ -104,7 +104,7 @@ class Pixels:
 
 
 def _is_line(view: View, size: Sequence[int]) -> bool:
-    """Whether the pixels of an image follow each other."""
+    """Whether the pixels of an image are contiguous."""
     _, depth, height, width = view.pixels
     rows = size[1] == 1 or height == width * size[2]
     return rows and (size[0] == 1 or depth == width * size[2] * size[1])
@@ -114,9 +114,9 @@ def _is_line(view: View, size: Sequence[int]) -> bool:
 class Sums:
     """The division of the sums among work-items.
 
-    blocks, pairs: of input channels and of vectors of output channels. own_blocks, own_pairs: those
-    of a work-item. items: work-items of each part. parts: of the lines, each of `share`, of which
-    `lines` are in a cache at once.
+    blocks, pairs: of input channels, and of vectors of output channels. own_blocks, own_pairs: the
+    same per work-item. items: work-items per part. parts: parts of the lines, with `share` lines
+    each. lines: lines in a cache at once.
     """
 
     groups: int
@@ -131,7 +131,7 @@ class Sums:
 
     @classmethod
     def of(cls, op: Convolution, pixels: Pixels, cpu: CpuFamily) -> Sums:
-        """Choose shares whose sums stay in a cache, enough for all cores."""
+        """Choose shares whose sums remain in a cache, and enough of them for all cores."""
         groups, oc, ic, *taps = op.grouped_weights
         lanes = cpu.vector
         blocks, pairs = math.ceil(ic / lanes), math.ceil(oc / (2 * lanes))
@@ -154,7 +154,7 @@ class DirectBackwardWeights(Direct):
     columns_dim, depth_dim = 0, 1
 
     def wanted(self, op: Convolution, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
-        """Return a format whose channels can be loaded as vectors; weights need only strides."""
+        """Return a format whose channels load as vectors. Weights only need strides."""
         wanted = super().wanted(op, name, desc, lanes)
         if name == op.WEIGHTS:
             return desc if desc.is_plain else wanted
@@ -168,7 +168,7 @@ class DirectBackwardWeights(Direct):
     def plans(
         self, op: Convolution, attr: Attributes, cpu: CpuFamily, start: int
     ) -> Sequence[Plan] | Refused:
-        """Two launches: the sums of all parts, then their sums."""
+        """Return two launches: the sums of each part, then the sum of the parts."""
         lanes = cpu.vector
         images = (op.src_role, op.dst_role)
         if not all(self._fits_blocks(op, desc, lanes) for desc in images):
@@ -255,7 +255,7 @@ class DirectBackwardWeights(Direct):
 
 
 def _layout(op: Convolution, view: View, lanes: int) -> dict[str, Any]:
-    """The arguments of `FINISH` for diff_weights, which are plain or in vectors."""
+    """Return the arguments of `FINISH` for diff_weights, which is plain or in vectors."""
     _, oc, ic, *_ = op.grouped_weights
     blocks, first = op.weights_role.inner_blocks, first_dim(op)
     columns, depth = op.weights_role.strides[first : first + 2]

@@ -1,9 +1,9 @@
-"""Convolution in its three directions as products whose b is an image seen through a window.
+"""Convolution in three directions, as products whose b is an image read through a window.
 
 forward           dst[g, oc, (n, y, x)] = sum over (ic, r, s) of
                       weights[g, oc, (ic, r, s)] * src[g, (ic, r, s), (n, y, x)]
-backward data     the same from diff_dst to diff_src with the weights' channels swapped, one
-                  product for each set of pixels that the same kernel taps reach
+backward data     the same from diff_dst to diff_src with the weights' channels swapped; one product
+                  for each set of pixels to which the same taps contribute
 backward weights  diff_weights[g, oc, (ic, r, s)] = sum over (n, y, x) of
                       diff_dst[g, oc, (n, y, x)] * src[g, (n, y, x), (ic, r, s)]
 """
@@ -46,10 +46,10 @@ Direction = TypeVar("Direction", bound=Convolution)
 
 
 class _Direct(GemmImplementation[Direction]):
-    """What the directions share: the algorithm and the formats."""
+    """The base of all directions: the algorithm and the formats."""
 
     def formats(self, op: Direction) -> dict[str, str]:
-        """Put channels last, of weights those of the input, if the family is faster so."""
+        """Put channels last (input channels in weights) if the family prefers this."""
         tags = super().formats(op)
         if not self.family.channels_last:
             return tags
@@ -60,7 +60,7 @@ class _Direct(GemmImplementation[Direction]):
         }
 
     def aligned(self, op: Direction, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Let channels lie side by side, and each pixel's or tap's begin at 16 bytes."""
+        """Store channels contiguously. Each pixel or tap begins at a multiple of 16 bytes."""
         if desc.ndims == 1:
             return plain(desc)
         channel = desc.ndims - op.src_role.ndims + 1
@@ -68,7 +68,7 @@ class _Direct(GemmImplementation[Direction]):
         return in_lines(desc, order)
 
     def accept(self, op: Direction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept the direct algorithm in every layout that 32-bit integers can count through."""
+        """Accept the direct algorithm in every layout whose elements 32-bit integers can count."""
         if op.algorithm == "winograd":
             reason = "computes by algorithm direct; got winograd; pass algorithm='direct' or 'auto'"
             return Refused("algorithm", reason)
@@ -76,10 +76,10 @@ class _Direct(GemmImplementation[Direction]):
 
 
 class Forward(_Direct[core.ConvolutionForward]):
-    """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
+    """m: output channels; n: (image, output pixels); k: (input channel, taps)."""
 
     def gemms(self, op: core.ConvolutionForward, attr: Attributes) -> Iterator[Gemm]:
-        """One product."""
+        """Return one product."""
         groups, oc, ic, *taps = op.grouped_weights
         w = _weights_strides(op, op.weights.strides)
         image = _Patches.of(op)
@@ -112,12 +112,12 @@ class Forward(_Direct[core.ConvolutionForward]):
 class BackwardData(_Direct[core.ConvolutionBackwardData]):
     """m: input channels; n: (image, some pixels of diff_src); k: (output channel, their taps).
 
-    With strides S, the pixels whose coordinates have equal remainders modulo S are reached by the
-    same taps, and within them a step of one pixel is a step of one in diff_dst.
+    With strides S, the same taps contribute to all pixels whose coordinates have equal remainders
+    modulo S. One step among these pixels is a step of one pixel in diff_dst.
     """
 
     def gemms(self, op: core.ConvolutionBackwardData, attr: Attributes) -> Iterator[Gemm]:
-        """One product for each combination of remainders; each writes its pixels of diff_src."""
+        """Yield one product per combination of remainders. Each writes its pixels of diff_src."""
         for chosen in itertools.product(*spatial_phases(op)):
             yield self._gemm(op, attr, chosen)
 
@@ -173,10 +173,10 @@ class BackwardData(_Direct[core.ConvolutionBackwardData]):
 
 
 class BackwardWeights(_Direct[core.ConvolutionBackwardWeights]):
-    """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
+    """m: output channels; n: (input channel, taps); k: (image, output pixels)."""
 
     def gemms(self, op: core.ConvolutionBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
-        """One product."""
+        """Return one product."""
         groups, oc, ic, *taps = op.grouped_weights
         image = _Patches.of(op, swapped=True)
         y = op.diff_dst.strides
@@ -201,7 +201,7 @@ class BackwardWeights(_Direct[core.ConvolutionBackwardWeights]):
 
 @dataclass(frozen=True)
 class _Patches:
-    """An image as the matrix of its patches: strides per output pixel and per kernel tap."""
+    """An image as the matrix of its patches: strides per output pixel and per tap."""
 
     offset: int
     channel: int
@@ -213,7 +213,7 @@ class _Patches:
     def of(
         cls, op: core.ConvolutionForward | core.ConvolutionBackwardWeights, *, swapped: bool = False
     ) -> _Patches:
-        """Let pixels be n and taps k, or the other way round if swapped."""
+        """Return the patches with pixels as n and taps as k; swapped: the other way round."""
         image, channel, *spatial = op.src.strides
         steps = tuple(d + 1 for d in op.dilations)
         n, k = (steps, op.strides) if swapped else (op.strides, steps)
@@ -227,18 +227,18 @@ class _Patches:
 
 
 def _channels_last(tag: str, channel: int) -> str:
-    """Move the letter of the channels to the end; a bias has but one."""
+    """Return the format with the channels last. A bias has only channels."""
     return tag[:channel] + tag[channel + 1 :] + tag[channel : channel + 1]
 
 
 def _weights_strides(op: Convolution, strides: Sequence[int]) -> tuple[int, ...]:
-    """Strides as (group, oc, ic, *taps), the group's 0 where there is none."""
+    """Return strides as (group, oc, ic, *taps); the group's is 0 without groups."""
     grouped = op.weights_role.ndims > op.src_role.ndims
     return tuple(strides) if grouped else (0, *strides)
 
 
 def _image_strides(strides: Sequence[int], channels: int) -> Strides:
-    """Strides of (n, c, *spatial) where a group has `channels` channels."""
+    """Return strides of (n, c, *spatial) for groups of `channels` channels."""
     image, channel, *spatial = strides
     return Strides(batch=(channels * channel,), m=channel, n=(image, *spatial))
 

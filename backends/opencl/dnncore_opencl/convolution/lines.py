@@ -2,7 +2,7 @@
 
     dst[g, c, p] = sum over d and t of src[g, d, at + n * p + k * t] * weights[g, c, d, t]
 
-for pixels p and taps t of up to three coordinates, with zeros outside of src.
+for pixels p and taps t of up to three coordinates. Elements outside of src are 0.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from dnncore_opencl.gemm.strided import TASKS_PER_CORE
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
-RUNS = {16: (7, 6, 4, 2, 1), 8: (3, 2, 1), 4: (3, 2, 1)}  # pixels, by vector
-TILE_COST = 3  # pixels in the time that a tile costs besides, such as the loads of weights
-DEEP_RUN = 4  # two of them are lines that a set of a first-level cache holds
-MOST_PIXELS = 48  # of a panel, which has 6 KB of a first-level cache
+RUNS = {16: (7, 6, 4, 2, 1), 8: (3, 2, 1), 4: (3, 2, 1)}  # pixels per run, by lanes of a vector
+TILE_COST = 3  # overhead per tile, such as loads of weights, in pixels
+DEEP_RUN = 4  # pixels; the lines of two such runs fit in one set of a first-level cache
+MOST_PIXELS = 48  # pixels of a panel, which occupies 6 KB of a first-level cache
 CHUNK_BYTES = 1 << 19
 
-# x is src, u the weights, y dst.
+# x is src, u is the weights, y is dst.
 SCHEMA = Schema(
     src=Buffer("const float"),
     weights=Buffer("const float"),
     dst=Buffer("float"),
     scratch=Buffer("float"),
     scratch_start=INT,  # elements
-    runs=INT,  # of a work-item
-    chunk=INT,  # runs of all panels before the next ones
-    panels=INT,  # of a work-item
+    runs=INT,  # per work-item
+    chunk=INT,  # runs that are computed for all panels before the next runs
+    panels=INT,  # per work-item
     columns=INT,  # channels of dst in a group
     depth=INT,  # channels of src in a group
-    span=INT,  # channels of src that are computed at once
+    span=INT,  # channels of src computed at once
     out=INT4,  # images, then the pixels along three dims
-    taps=INT4,  # along three dims, as the next four; see `Lines`
+    taps=INT4,  # along three dims, as are the next four; see `Lines`
     w_at=INT4,
     w_n=INT4,
     w_k=INT4,
     w_size=INT4,
-    copied=INT,  # pixels of src from one that is copied to the next
+    copied=INT,  # distance in src of consecutive copied pixels
     is_blocked=INT,
     x=INT4,  # strides of image, depth, height and width
-    x_channels=INT4,  # first element, strides of a group, of a block of channels, of a channel
+    x_channels=INT4,  # first element; strides of a group, a channel block and a channel
     u=INT4,
     u_channels=INT4,
     y=INT4,
@@ -60,10 +60,11 @@ SCHEMA = Schema(
 class Lines:
     """One sweep over pixels of dst.
 
-    lanes: channels of a vector. channels: groups, and each one's of dst and of src. out: images,
-    then the pixels along three dims. taps, at, n, k, size: along three dims, as above.
-    is_blocked, src_is_blocked: whether dst, or src, has whole blocks of channels. is_deep: whether
-    all channels of src lie side by side, its pixels are far apart, and there is one tap.
+    lanes: channels of a vector. channels: groups, channels of dst per group, channels of src per
+    group. out: images, then the pixels along three dims. taps, at, n, k, size: along three dims, as
+    in the formula above. is_blocked, src_is_blocked: whether dst, or src, has whole channel blocks.
+    is_deep: whether all channels of src are contiguous, its pixels are far apart, and there is one
+    tap.
     """
 
     lanes: int
@@ -84,7 +85,7 @@ class Lines:
     is_deep: bool = False
 
     def merged(self) -> Lines:
-        """The same with longer lines, where dst and src differ in nothing but channels."""
+        """Return the sweep with longer lines if dst and src differ only in channels."""
         lines = self
         is_pointwise = self.taps == self.n == (1, 1, 1) and self.at == (0, 0, 0)
         if is_pointwise and self.out[1:] == self.size:
@@ -93,7 +94,7 @@ class Lines:
         return lines
 
     def _joined(self, dim: int) -> Lines:
-        """Join `dim` of the three and the last dim where they are one in memory."""
+        """Merge the spatial dim `dim` with the last dim if both are one dim in memory."""
         count, width = self.size[dim], self.size[2]
         views = (self.src, self.dst, *self.operands)
         if any(view.pixels[dim + 1] != view.pixels[3] * width for view in views):
@@ -103,17 +104,17 @@ class Lines:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to be computed."""
+        """Whether the result has no elements."""
         return not math.prod(self.out)
 
     @cached_property
     def copied(self) -> int:
-        """The pixels of src from one that is copied to the next, along a line."""
+        """The distance in src of consecutive copied pixels of a line."""
         return math.gcd(self.n[2], self.k[2]) if self.taps[2] > 1 else self.n[2]
 
     @cached_property
     def run(self) -> int:
-        """The pixels of a run. Registers hold a tile: two runs of two vectors each."""
+        """Pixels per run. Registers hold one tile: two runs of two vectors each."""
         lines = math.prod(self.out[:3])
 
         def cost(run: int) -> int:
@@ -125,13 +126,13 @@ class Lines:
 
     @property
     def is_side_by_side(self) -> bool:
-        """Whether vectors of src can be loaded: tails of blocks are zero."""
+        """Whether src can be loaded in vectors. Then the padding of its blocks is zero."""
         _, _, depth = self.channels
         return self.src.channel == 1 and (depth % self.lanes == 0 or self.src_is_blocked)
 
     @property
     def refusal(self) -> Refused | None:
-        """Return why the kernel cannot compute this, None if it can."""
+        """Return why the kernel cannot compute the sweep; None if it can."""
         reach = (self.run - 1) * self.n[2] + abs((self.taps[2] - 1) * self.k[2])
         pixels = reach // self.copied + 1
         if pixels > MOST_PIXELS:
@@ -140,7 +141,7 @@ class Lines:
         return None
 
     def plan(self, cpu: CpuFamily, scratch_start: int) -> Plan:
-        """Plan for a device, where `scratch_start` bytes of the scratchpad are taken."""
+        """Plan for a device. `scratch_start` bytes of the scratchpad are already used."""
         groups, columns, depth = self.channels
         runs, chunk, panels = self._shares(cpu.units)
         span = depth if self.is_deep else self.lanes
@@ -188,20 +189,20 @@ class Lines:
 
     @property
     def runs(self) -> int:
-        """The runs of all lines."""
+        """The number of runs of all lines."""
         return math.prod(self.out[:3]) * math.ceil(self.out[3] / self.run)
 
     @property
     def panels(self) -> int:
-        """The pairs of vectors of a group's channels."""
+        """The number of pairs of vectors of a group's channels."""
         return math.ceil(self.channels[1] / (2 * self.lanes))
 
     def _shares(self, units: int) -> tuple[int, int, int]:
-        """Return the runs of a work-item, its runs in a chunk, and its panels.
+        """Return the runs per work-item, the runs per chunk, and the panels per work-item.
 
         A work-item computes a chunk of runs in all its panels before the next chunk, so the pixels
-        of a chunk stay in a second-level cache. The weights are read for each share of runs, and
-        src for each share of panels.
+        of a chunk remain in a second-level cache. The weights are read once per share of runs, and
+        src once per share of panels.
         """
         groups, columns, depth = self.channels
         pixels = self.run * math.prod(self.n[1:])

@@ -1,6 +1,6 @@
 """Layouts of a convolution's tensors for kernels on CPUs.
 
-A tensor has blocks of channels. A block of a plain layout has as many channels.
+A tensor has channel blocks. In a plain layout, a block is as many consecutive channels.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from dnncore_opencl.gemm.product import broadcast_strides
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 FLOAT = 4  # bytes
-COORDINATES = 5  # of an element of an image: image, channel, depth, height, width
-WEIGHTS_COORDINATES = 6  # group, output and input channel, taps along depth, height, width
+COORDINATES = 5  # coordinates of an image element: image, channel, depth, height, width
+WEIGHTS_COORDINATES = 6  # group, output and input channel, tap along depth, height, width
 
 
 @dataclass(frozen=True)
 class View:
     """The layout of a tensor.
 
-    place: of its memory, None in the scratchpad. start: the first element. group, block, channel:
-    strides of a group, of a block of channels and of a channel. pixels: strides of image, depth,
-    height and width. For weights, `block` and `channel` are the strides of blocks of the result's
-    channels and of blocks of the others, and the image's stride is 0.
+    place: of its memory; None for the scratchpad. start: the first element. group, block, channel:
+    strides of a group, a channel block and a channel. pixels: strides of image, depth, height and
+    width. For weights, `block` and `channel` are the strides of a block of the result's channels
+    and of a block of the other channels, and the image's stride is 0.
     """
 
     place: int | None
@@ -39,7 +39,7 @@ class View:
     pixels: tuple[int, ...]
 
     def moved(self, steps: Sequence[int], scales: Sequence[int]) -> View:
-        """Begin at pixel `steps` and step by `scales` pixels, along depth, height and width."""
+        """Return the view from pixel `steps` on, with pixel strides multiplied by `scales`."""
         image, *spatial = self.pixels
         start = self.start + sum(s * n for s, n in zip(spatial, steps, strict=True))
         scaled = (s * n for s, n in zip(spatial, scales, strict=True))
@@ -47,29 +47,30 @@ class View:
 
     @property
     def buffer(self) -> Arg | Scratch:
-        """The kernel's argument."""
+        """The buffer argument of the kernel."""
         return Scratch() if self.place is None else Arg(self.place)
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """The arguments of parameters `name`, strides of pixels, and `name`_channels, its first
-        element and the strides of channels.
+        """Return the arguments of parameters `name` and `name`_channels.
+
+        They hold the strides of pixels; and the first element and the strides of channels.
         """
         channels = int4((self.start, self.group, self.block, self.channel))
         return {name: int4(self.pixels), f"{name}_channels": channels}
 
 
 def blocked_tag(image: MemoryDesc, lanes: int) -> str:
-    """Blocks of channels, which lie side by side."""
+    """Return the format of channel blocks of `lanes` channels."""
     return f"aB{'cde'[: image.ndims - 2]}{lanes}b"
 
 
 def place_of(op: Operation, name: str) -> int:
-    """Where a tensor is bound."""
+    """Return the place of a tensor in bind order."""
     return [argument.name for argument, _ in op.tensors()].index(name)
 
 
 def image_view(op: Convolution, name: str, lanes: int) -> View:
-    """An image's view, of blocks or, where it has none, as many channels."""
+    """Return an image's view. In a plain layout, a block is `lanes` consecutive channels."""
     desc = getattr(op, name)
     groups, *_ = op.grouped_weights
     image, channel, *spatial = desc.strides
@@ -80,14 +81,14 @@ def image_view(op: Convolution, name: str, lanes: int) -> View:
 
 
 def chain(op: Operation, attr: Attributes) -> tuple[PostOp, ...]:
-    """The steps that an image goes through: the bias, then the attribute's."""
+    """Return the post-ops of an image: the bias as the first step, then the attribute's."""
     bias = getattr(op, "bias", None)
     first = () if bias is None else (PostOp.binary("add", bias),)
     return (*first, *attr.post_ops)
 
 
 def operands(op: Operation, attr: Attributes) -> tuple[View, ...]:
-    """The operands of these steps."""
+    """Return the views of the operands of these steps."""
     views, count = [], len(op.tensors())
     bias = getattr(op, "bias", None)
     if bias is not None:
@@ -101,7 +102,7 @@ def operands(op: Operation, attr: Attributes) -> tuple[View, ...]:
 
 
 def steps(post_ops: Sequence[PostOp], views: Sequence[View]) -> Epilogue:
-    """The code of steps for an element's image, channel, depth, height and width."""
+    """Return the epilogue for an element's image, channel, depth, height and width."""
     placed = []
     for view in views:
         assert view.place is not None
@@ -111,7 +112,7 @@ def steps(post_ops: Sequence[PostOp], views: Sequence[View]) -> Epilogue:
 
 
 def weights_steps(op: Convolution, attr: Attributes) -> Epilogue:
-    """The code of post-ops for an element of diff_weights: group, channels, and three taps."""
+    """Return the epilogue for an element of diff_weights: group, channels, and three taps."""
     placed, count = [], len(op.tensors())
     first = op.weights_role.ndims - op.src_role.ndims
     for i, (_, desc) in enumerate(attr.operands()):
@@ -123,7 +124,7 @@ def weights_steps(op: Convolution, attr: Attributes) -> Epilogue:
 
 
 def spatial_phases(op: Convolution) -> list[list[Phase]]:
-    """The phases of each spatial dim."""
+    """Return the phases of each spatial dim."""
     spacings = [dilation + 1 for dilation in op.dilations]
     sizes, kernel = op.src_role.dims[2:], op.grouped_weights[3:]
     dims = zip(sizes, kernel, op.strides, spacings, op.padding_l, strict=True)

@@ -1,1 +1,1 @@
-"""Convolution of many small groups. Only `convolution` imports it."""
+"""Depthwise convolution for CPUs. Only `convolution` imports it."""

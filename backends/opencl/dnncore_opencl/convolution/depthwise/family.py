@@ -1,7 +1,7 @@
-"""Depthwise convolutions on CPUs: products of one row, where there is no reuse to block for.
+"""Depthwise convolutions on CPUs: products of one row, which have no reuse to block for.
 
-A batch is a channel. Vectors are along channels where these lie side by side, else along the lines
-of an image; every other layout is gathered.
+A channel is one product of the batch. Vectors are along channels if these are contiguous, otherwise
+along the lines of an image. Other layouts are gathered element by element.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import template
 
-STRIP = 4  # pixels in registers, so that a tap is read once for all of them
-MAX_TAPS = 1024  # vectors of a work-item: 64 KB, of which only what is needed is touched
-TAPS = 64  # sums of a work-item: 4 KB, beside two lines in the first-level cache
+STRIP = 4  # pixels in registers per tap load
+MAX_TAPS = 1024  # vectors of taps per work-item: 64 KB, of which only the needed part is used
+TAPS = 64  # sums per work-item: 4 KB, with two lines in the first-level cache
 
 
 @dataclass(frozen=True)
 class Depthwise(Strided):
-    """Forward and backward data, on `units` cores of `vector` floats."""
+    """Forward and backward data, on `units` cores whose vectors have `vector` floats."""
 
     name: ClassVar[str] = "depthwise"
     data_types: ClassVar[tuple[str, ...]] = ("f32", *HALVES)
@@ -37,25 +37,25 @@ class Depthwise(Strided):
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Depthwise:
-        """The family for an engine's device."""
+        """Return the family for an engine's device."""
         cpu = CpuFamily.of(engine)
         return cls(cpu.units, cpu.vector)
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:
-        """It needs cores."""
+        """Refuse devices other than CPUs."""
         if engine.is_cpu:
             return None
         return Refused("device", f"computes on CPUs; got {engine.device.name}")
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Groups must have one channel on either side, and a work-item hold their taps."""
+        """Refuse groups of several channels, and kernels with more than `MAX_TAPS` taps."""
         if gemm.depth > MAX_TAPS:
             return Refused("shape", f"kernels must have {MAX_TAPS} taps at most; got {gemm.depth}")
         return _refusal_of_channels(gemm.m, gemm.k[0])
 
     def cover(self, gemm: Gemm) -> Cover:
-        """Choose what vectors are along, and work-items enough for all cores."""
+        """Choose the direction of vectors, and enough work-items for all cores."""
         channels = self.channels(gemm, gemm.b)
         lanes = channels or self.lanes_for(gemm.n[-1])
         blocks = math.ceil(gemm.batches / channels) if channels else gemm.batches
@@ -77,7 +77,7 @@ class Depthwise(Strided):
         least_part: int,
         rows: int,
     ) -> Cover:
-        """Return the cover by so many work-items, each of which is a group."""
+        """Return the cover by `items` work-groups of one work-item."""
         lanes = int(defines["LANES"])
         types = {"A": gemm.a.data_type, "B": gemm.b.data_type, "C": gemm.c.data_type}
         for name, data_type in types.items():
@@ -88,13 +88,13 @@ class Depthwise(Strided):
         return Cover(kernel, defines, (items, 1), 1, least_part, rows, snippets, conversions)
 
     def channels(self, gemm: Gemm, *images: Matrix) -> int:
-        """Channels in a vector; 0 where they do not lie side by side in all images."""
+        """Return the channels per vector; 0 if channels are not contiguous in all images."""
         if gemm.batches == 1 or any(image.strides.batch != (1,) for image in images):
             return 0
         return min(self.vector, 1 << gemm.batches.bit_length() - 1)
 
     def lanes_for(self, pixels: int) -> int:
-        """The shortest vector that holds a line of so many pixels, or the longest."""
+        """Return the lanes of the shortest vector that holds a line, or of the longest vector."""
         return min(self.vector, 1 << (pixels - 1).bit_length())
 
 
@@ -102,11 +102,11 @@ class DepthwiseWeights(Depthwise):
     """Backward weights."""
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Groups must have one channel on either side."""
+        """Refuse groups of several channels."""
         return _refusal_of_channels(gemm.m, gemm.n[0])
 
     def cover(self, gemm: Gemm) -> Cover:
-        """Choose what vectors are along; k is cut between lines."""
+        """Choose the direction of vectors. k is split between lines."""
         channels = self.channels(gemm, gemm.a, gemm.b)
         lanes = channels or self.lanes_for(max(gemm.k[-1], 1))
         blocks = math.ceil(gemm.batches / channels) if channels else gemm.batches
@@ -124,5 +124,5 @@ def _refusal_of_channels(*channels: int) -> Refused | None:
 
 
 def _images_and_lines(n: Sequence[int]) -> tuple[int, int]:
-    """What kernels count as images and as lines: the slowest of four digits, and the middle two."""
+    """Return images and lines as kernels count them: by the slowest and the middle two digits."""
     return (n[0], math.prod(n[1:-1])) if len(n) == 4 else (1, math.prod(n[:-1]))

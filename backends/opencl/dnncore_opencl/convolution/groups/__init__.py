@@ -1,1 +1,1 @@
-"""Convolutions in groups of few channels, among them depthwise ones, for GPUs."""
+"""Convolutions with few channels per group, including depthwise convolutions, for GPUs."""

@@ -1,7 +1,7 @@
-"""Spatial dims of a convolution, seen from its result: tiles of it and windows of the image.
+"""Spatial dims of a convolution: tiles of the result and the windows of the image they read.
 
-With strides and dilations, the pixels of a tile are so far apart that they depend on the same
-pixels of the image by all taps.
+With strides and dilations, the pixels of a tile are so far apart that all their taps read the same
+pixels of the image.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ LETTERS = "DHW"
 
 @dataclass(frozen=True)
 class Axis:
-    """One dim. The result is diff_src if `is_backward`, else dst; the image is the other one.
+    """One spatial dim. The result is diff_src if `is_backward`, else dst. The image is the other.
 
     spacing: pixels from one tap to the next. tile: pixels of the result that are computed together.
-    taps: those that are computed together; they divide the kernel.
+    taps: taps that are computed together. They divide the kernel size.
     """
 
     letter: str
@@ -38,12 +38,12 @@ class Axis:
 
     @property
     def common(self) -> int:
-        """The largest number that divides stride and spacing."""
+        """The greatest common divisor of stride and spacing."""
         return math.gcd(self.stride, self.spacing)
 
     @property
     def ratio(self) -> int:
-        """The stride in units of pixels that are computed together."""
+        """The stride in units of `common`."""
         return self.stride // self.common
 
     @property
@@ -58,41 +58,41 @@ class Axis:
 
     @property
     def window(self) -> int:
-        """The pixels of the image that a tile depends on."""
+        """The number of pixels of the image that a tile reads."""
         if self.is_backward:
             return (self.tile - 1) // self.ratio + (self.taps - 1) // self.ratio + 1
         return self.ratio * (self.tile - 1) + self.taps
 
     @property
     def blocks(self) -> int:
-        """The tiles that cover the result."""
+        """The number of tiles that cover the result."""
         along = math.ceil(self.result / self.out_step)
         waste = self.ratio - 1 if self.is_backward else 0
         return self.out_step * math.ceil((along + waste) / self.tile)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all pixels of forward tiles are in the result."""
+        """Whether all pixels of forward tiles are inside the result."""
         return self.result % (self.out_step * self.tile) == 0
 
     @cached_property
     def least_tile(self) -> int:
-        """Tiles are multiples of this."""
+        """The smallest tile. Tiles are multiples of it."""
         return self.ratio if self.is_backward else 1
 
     def with_tile(self, tile: int) -> Axis:
-        """Return the same dim with another tile."""
+        """Return the dim with another tile."""
         return replace(self, tile=tile)
 
     def with_taps_within(self, most: int) -> Axis | None:
-        """Return the same dim with the largest number of taps at once; None if all are too many."""
+        """Return the dim with the most taps at once, at most `most`; None if impossible."""
         step = self.least_tile
         fits = (n for n in range(min(most, self.kernel), 0, -1) if self.kernel % n == 0)
         taps = next((n for n in fits if n == self.kernel or n % step == 0), None)
         return None if taps is None else replace(self, taps=taps)
 
     def defines(self, parameters: Parameters) -> dict[str, str]:
-        """The parameters of tiles.cl."""
+        """Return the defines of tiles.cl."""
         name, index, size = self.letter, parameters.index, parameters.size
         divisor = parameters.divisor
         chunk = self.taps * self.in_step
@@ -126,7 +126,7 @@ class Axis:
         }
 
     def depth_defines(self, parameters: Parameters) -> dict[str, str]:
-        """The parameters of tiles.cl for depth, whose taps are computed one by one."""
+        """Return the defines of tiles.cl for depth, whose taps are computed one by one."""
         index, size = parameters.index, parameters.size
         place = "0"
         if (self.result, self.image, self.kernel, self.padding) != (1, 1, 1, 0):
@@ -144,7 +144,7 @@ class Axis:
 
 
 def axes_of(op: Convolution, *, is_backward: bool) -> list[Axis]:
-    """Return depth, height and width; those that the operation does not have have one pixel."""
+    """Return depth, height and width. Dims that the operation does not have have size 1."""
     images, results = op.src_role.dims[2:], op.dst_role.dims[2:]
     if is_backward:
         images, results = results, images

@@ -1,4 +1,4 @@
-"""How the work-items of a group share channels and pixels of a convolution in groups."""
+"""The division of channels and pixels among the work-items of a work-group."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dnncore_opencl.copies.staging import plain
 from dnncore_opencl.runtime.launch import padded
 
 GROUP = 128  # work-items
-MOST_SLOTS = 32  # neighbours along channels
+MOST_SLOTS = 32  # vectors per work-group along channels
 MOST_LANES = 4
-MOST_CHANNELS = 32  # of a group, on either side
-CHANNELS = 1  # the dim
-REGISTERS = 72  # weights of a work-item
+MOST_CHANNELS = 32  # per group, on either side
+CHANNELS = 1  # the dim of channels
+REGISTERS = 72  # for weights, per work-item
 
 
 @dataclass(frozen=True)
 class Channels:
-    """The channels of a convolution, and those of a work-item.
+    """The channels of a convolution and of a work-item.
 
-    groups: of channels. columns, depth: channels of the result and of the image in a group.
-    along: whether work-items are neighbours along channels, else along pixels. results: channels of
-    the result of a work-item, which has those of one group, unless groups have one channel. reads:
-    channels of the image that it reads at once. is_wide: whether it writes its channels at once.
-    slots: vectors of channels of a work-group.
+    groups: number of groups of channels. columns, depth: channels of the result and of the image
+    per group. along: whether neighbouring work-items are neighbours along channels, else along
+    pixels. results: channels of the result per work-item; they belong to one group, except if
+    groups have one channel. reads: channels of the image per read. is_wide: whether a work-item
+    writes all its channels at once. slots: vectors of channels per work-group.
     """
 
     groups: int
@@ -54,7 +54,7 @@ class Channels:
         *,
         for_weights: bool = False,
     ) -> Channels:
-        """Choose for tensors of channels (groups, columns, depth) and so many taps at once."""
+        """Choose for the numbers (groups, columns, depth) in `sizes` and `taps` taps at once."""
         groups, columns, depth = sizes
         along = all(is_along(desc) for desc in (image, result))
         reads = 1
@@ -74,50 +74,51 @@ class Channels:
         return replace(channels, slots=_slots(channels.vectors)) if along else channels
 
     def with_slots_within(self, most: int) -> Channels:
-        """Return the same with a power of two of slots that is not above `most`."""
+        """Return the same with at most `most` slots, a power of two."""
         return replace(self, slots=power_of_two_within(self.slots, most))
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether a work-item's channels are groups."""
+        """Whether groups have one channel, so that a work-item has several groups."""
         return self.columns == self.depth == 1
 
     @property
     def vectors_of_group(self) -> int:
-        """The vectors of a group's columns."""
+        """Vectors of a group's columns."""
         return math.ceil(self.columns / self.results)
 
     @property
     def vectors(self) -> int:
-        """The vectors of all channels."""
+        """Vectors of all channels."""
         if self.is_depthwise:
             return self.groups // self.results
         return self.groups * self.vectors_of_group * (self.depth if self.for_weights else 1)
 
     @property
     def values(self) -> int:
-        """The channels of the image that are in registers at once."""
+        """Channels of the image in registers at once."""
         return self.results if self.is_depthwise else self.reads
 
     @property
     def values_read(self) -> int:
-        """The channels of the image that a channel of a work-item's result depends on."""
+        """Channels of the image that one channel of the result depends on, per work-item."""
         return 1 if self.for_weights else self.depth
 
     @property
     def blocks(self) -> int:
-        """The work-groups along channels."""
+        """Work-groups along channels."""
         return math.ceil(self.vectors / self.slots)
 
     @property
     def others(self) -> int:
-        """The tiles of a work-group."""
+        """Tiles per work-group."""
         return GROUP // self.slots
 
 
 def wanted_image(desc: MemoryDesc) -> MemoryDesc:
-    """Return the layout of an image that kernels read or write: its own, unless it has padding or
-    blocks of other dims than channels.
+    """Return the layout of an image that kernels can access.
+
+    The tensor's own layout is kept unless it has padding or blocks of other dims than channels.
     """
     is_padded = desc.padded_dims != desc.dims
     is_fit = not is_padded and all(dim == CHANNELS for dim, _ in desc.inner_blocks)
@@ -125,13 +126,13 @@ def wanted_image(desc: MemoryDesc) -> MemoryDesc:
 
 
 def is_along(desc: MemoryDesc) -> bool:
-    """Whether channels lie side by side."""
+    """Whether channels are contiguous."""
     size, stride = digits(desc, CHANNELS)[-1]
     return stride == 1 and size > 1
 
 
 def _lanes(engine: Any, counts: Iterable[int], descs: Iterable[MemoryDesc]) -> int:
-    """Return the channels that can be moved at once, of tensors in which they lie side by side."""
+    """Return the channels per access of tensors in which channels are contiguous."""
     sizes, steps, itemsize = list(counts), [], MOST_LANES
     for desc in descs:
         *blocks, last = digits(desc, CHANNELS)
@@ -143,12 +144,12 @@ def _lanes(engine: Any, counts: Iterable[int], descs: Iterable[MemoryDesc]) -> i
 
 
 def _slots(vectors: int) -> int:
-    """Return a power of two that leaves few places without a vector."""
+    """Return a power of two that leaves few slots without a vector."""
     choices = [1 << i for i in range(MOST_SLOTS.bit_length())]
     return min(choices, key=lambda slots: padded(vectors, slots) * (1 + 1 / slots))
 
 
 def sizes_of(op: Convolution, *, is_backward: bool) -> tuple[int, int, int]:
-    """Return groups, channels of the result in a group, and those of the image."""
+    """Return groups, channels of the result per group, and channels of the image per group."""
     groups, outputs, inputs, *_ = op.grouped_weights
     return (groups, inputs, outputs) if is_backward else (groups, outputs, inputs)

@@ -1,7 +1,7 @@
-"""Convolution in groups of few channels, forward and backward by data.
+"""Convolution with few channels per group, forward and backward by data.
 
-The kernel is `groups_data.cl`. It takes every layout in which the channels alone have blocks, and
-computes any strides, dilations and kernels. Other layouts are copied.
+The kernel is `groups_data.cl`. It accepts every layout whose only blocked dim is channels, and any
+strides, dilations and kernel sizes. Other layouts are copied.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch
 
-HELD = 4096  # floats in local memory: half of what every device has
+HELD = 4096  # floats of weights in local memory: half of the local memory of every device
 CPU_EFFICIENCY = 0.02
-GPU_EFFICIENCY = 1.2  # above what tensor cores claim, of whose tiles groups fill a small part
+GPU_EFFICIENCY = 1.2  # above the claim of tensor cores, whose tiles small groups leave mostly empty
 GPU_EFFICIENCY_OF_HALVES = 0.4
-MMA_CHANNELS = 16  # of a group of halves, from which on tensor cores are faster
+MMA_CHANNELS = 16  # per group; from this number on, tensor cores are faster for f16 and bf16
 WEIGHTS_COORDINATES = ("g", "o", "i", "d", "h", "w")
 
 
@@ -71,7 +71,7 @@ class Groups(Implementation[Convolution]):
         return accepted(op, engine, staging, [plan], self.efficiency(op, engine))
 
     def efficiency(self, op: Convolution, engine: Any) -> float:
-        """The share of the peaks that it reaches; tiles of other families are mostly empty."""
+        """Return the share of the peaks. Tiles of other families are mostly empty."""
         if engine.is_cpu:
             return CPU_EFFICIENCY
         _, *channels = op.grouped_weights[:3]
@@ -79,21 +79,21 @@ class Groups(Implementation[Convolution]):
         return GPU_EFFICIENCY if is_small else GPU_EFFICIENCY_OF_HALVES
 
     def formats(self, op: Convolution) -> dict[str, str]:
-        """Put channels of images last."""
+        """Put the channels of images last."""
         tags = {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
         for name in (op.SRC, op.DST):
             tags[name] = f"a{tags[name][2:]}b"
         return tags
 
     def wanted(self, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Return the layout in which the kernel takes a tensor."""
+        """Return the layout in which the kernel accesses a tensor."""
         return desc if "weights" in name else wanted_image(desc)
 
     @abstractmethod
     def plan(self, op: Convolution, attr: Attributes, engine: Any, start: int) -> Plan | Refused:
         """Plan the launches.
 
-        start: the bytes at the beginning of the scratchpad that are taken.
+        start: bytes at the beginning of the scratchpad that are already used.
         """
 
 
@@ -118,7 +118,7 @@ class GroupsData(Groups):
         engine: Any,
         start: int,
     ) -> Plan | Refused:
-        """One launch."""
+        """Return one launch."""
         tiling = self.tiling(op, engine)
         if isinstance(tiling, Refused):
             return tiling
@@ -141,7 +141,7 @@ class GroupsData(Groups):
         return tiling.fastest(engine.device.limits["compute_units"])
 
     def launch(self, op: Convolution, attr: Attributes, engine: Any, tiling: Tiling) -> Launch:
-        """The kernel."""
+        """Return the launch of the kernel."""
         channels = tiling.channels
         image, result = getattr(op, self.image), getattr(op, self.result)
         names = (self.image, op.WEIGHTS, self.result)
@@ -174,7 +174,7 @@ class GroupsData(Groups):
 
 
 def _held_depth(channels: Channels, taps: int) -> int:
-    """The channels of the image whose weights are in local memory at once."""
+    """Return the channels of the image whose weights are in local memory at once."""
     most = HELD // (channels.slots * channels.results * taps)
     return min(most // channels.reads * channels.reads, channels.depth)
 

@@ -1,7 +1,7 @@
-"""Convolution of halves in groups of few channels on NVIDIA's tensor cores.
+"""Convolution of f16 and bf16 with few channels per group, on NVIDIA's tensor cores.
 
-The kernel is `groups_mma.cl`. A tile of the tensor cores has the channels of one group, 8 of the
-result and 16 of the image.
+The kernel is `groups_mma.cl`. A tile of the tensor cores has channels of one group: 8 of the result
+and 16 of the image.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dnncore_opencl.runtime.launch import Launch, Source, template
 
 LEAST_CAPABILITY = (8, 0)
 EFFICIENCY, LEAST_EFFICIENCY = 1.3, 0.3
-FULL = 16  # channels of a group on either side
+FULL = 16  # channels per group on either side that fill a tile
 GROUP = 128  # work-items
 PIXELS_OF_WARP = 32
-FEWEST = 3  # channels of a group on either side; fewer leave most of a tile empty
-MOST_WORDS = 11 << 10  # of weights in local memory
+FEWEST = 3  # channels per group on either side; with fewer, most of a tile is empty
+MOST_WORDS = 11 << 10  # 32-bit words of weights in local memory
 COLUMN_TILE, STEP, SPARE = 8, 16, 4  # channels of the result, of the image; words between columns
 
 
@@ -53,11 +53,11 @@ class GroupsMma(GroupsData):
         return Refused("device", f"{reason}; got {engine.device.name}")
 
     def wanted(self, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Images become plain."""
+        """Return a plain layout for images."""
         return desc if "weights" in name else plain(desc)
 
     def efficiency(self, op: Convolution, engine: Any) -> float:
-        """Above that of all others where tiles are full and each tap reaches each pixel."""
+        """Exceeds all others if tiles are full and each tap reaches each pixel."""
         _, *channels = op.grouped_weights[:3]
         is_strided = self.is_backward and max(op.strides) > 1
         return EFFICIENCY if min(channels) >= FULL and not is_strided else LEAST_EFFICIENCY
@@ -65,7 +65,7 @@ class GroupsMma(GroupsData):
     def accept(
         self, op: Convolution, attr: Attributes, engine: Any, hint: object
     ) -> Accepted | Refused:
-        """Accept images and lines of halves, and groups of several channels."""
+        """Accept 2-D and 1-D images of f16 or bf16, and groups of several channels."""
         if refused := self.refusal(engine):
             return refused
         _, *channels = op.grouped_weights[:3]
@@ -75,7 +75,7 @@ class GroupsMma(GroupsData):
         return super().accept(op, attr, engine, hint)
 
     def plan(self, op: Convolution, attr: Attributes, engine: Any, start: int) -> Plan | Refused:
-        """One launch."""
+        """Return one launch."""
         depth, height, width = axes_of(op, is_backward=self.is_backward)
         if (depth.image, depth.result, depth.kernel) != (1, 1, 1) or depth.padding:
             return Refused("shape", f"images must have two dims at most; got {op.src_role.dims}")
@@ -145,7 +145,7 @@ class GroupsMma(GroupsData):
 
 
 def _is_paired(image: MemoryDesc, depth: int) -> bool:
-    """Whether pairs of channels lie side by side in words."""
+    """Whether pairs of channels are contiguous and aligned to words."""
     others = (
         stride
         for dim, (size, stride) in enumerate(zip(image.dims, image.strides, strict=True))
@@ -155,7 +155,7 @@ def _is_paired(image: MemoryDesc, depth: int) -> bool:
 
 
 def _place_defines(axis: Axis, parameters: Parameters) -> dict[str, str]:
-    """Define the place in the image of a pixel of the result and a tap, and the sizes."""
+    """Define the image's pixel for a pixel of the result and a tap, and the sizes."""
     name, index, padding = axis.letter, parameters.index, parameters.size(axis.padding)
     moved = f"(tap) * {index(axis.spacing)}"
     if axis.is_backward:

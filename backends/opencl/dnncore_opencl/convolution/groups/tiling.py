@@ -1,4 +1,4 @@
-"""The tiles of a convolution in groups of few channels, and what its kernels share."""
+"""Tiles of a convolution with few channels per group, and the common code of its kernels."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from dnncore_opencl.elementwise.epilogue import Epilogue
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import Arg, Schema
 
-MOST_TAPS = 64  # that are computed at once
-MOST_DOWN, MOST_ACROSS = 16, 4  # least tiles in a tile; one across where neighbours are pixels
-SUMS = 32  # of a work-item
+MOST_TAPS = 64  # computed at once
+MOST_DOWN, MOST_ACROSS = 16, 4  # in least tiles; one across if neighbours are pixels
+SUMS = 32  # per work-item
 WINDOW = 36  # values of a row of the image in registers
-RESIDENT = 1024  # work-items of a multiprocessor that hide each other's latency
-BEGIN, LOAD, PRODUCT = 40, 2, 0.25  # times of parts of a tile
+RESIDENT = 1024  # work-items with which a multiprocessor hides their latency
+BEGIN, LOAD, PRODUCT = 40, 2, 0.25  # times of parts of a tile, in arbitrary units
 PIXELS = Schema(pixels=INT4, pixels_inverse=UINT4)  # images, then tiles along three dims
 COORDINATES = ("n", "c", "d", "h", "w")
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The tiles of `images` results: depth, height and width, and the channels."""
+    """The tiles of the results of `images` images: depth, height and width, and the channels."""
 
     images: int
     axes: tuple[Axis, Axis, Axis]
     channels: Channels
 
     def fastest(self, units: int) -> Tiling:
-        """Choose the tile for a device of so many multiprocessors."""
+        """Return the tiling with the least estimated time on `units` multiprocessors."""
         return min(self._choices(), key=lambda choice: choice._cost(units))
 
     def _choices(self) -> Iterator[Tiling]:
-        """Yield this tiling with each tile that fits into registers."""
+        """Yield this tiling with each tile that fits in registers."""
         depth, height, width = self.axes
         across = MOST_ACROSS if self.channels.along else 1
         for down, side in itertools.product(range(1, MOST_DOWN + 1), range(1, across + 1)):
@@ -55,7 +55,7 @@ class Tiling:
                 yield replace(self, axes=(depth, h, w))
 
     def _cost(self, units: int) -> float:
-        """An estimate of the time, in arbitrary units."""
+        """Return an estimate of the time, in arbitrary units."""
         _, height, width = self.axes
         channels = self.channels
         taps = height.taps * width.taps
@@ -67,23 +67,23 @@ class Tiling:
 
     @property
     def pixels(self) -> tuple[int, int, int, int]:
-        """Images, and tiles along three dims."""
+        """Images, then tiles along three dims."""
         depth, height, width = self.axes
         return (self.images, depth.result, height.blocks, width.blocks)
 
     @property
     def tiles(self) -> int:
-        """All tiles of a channel."""
+        """Tiles per channel."""
         return math.prod(self.pixels)
 
     @property
     def pixel_blocks(self) -> int:
-        """The work-groups along pixels, where each computes its tiles."""
+        """Work-groups along pixels, if each computes its tiles at once."""
         return math.ceil(self.tiles / self.channels.others)
 
     @property
     def taps(self) -> int:
-        """Those that are computed at once."""
+        """Taps that are computed at once."""
         _, height, width = self.axes
         return height.taps * width.taps
 
@@ -102,9 +102,9 @@ class Tiling:
         groups: int,
         work: float,
     ) -> Launch:
-        """Launch a kernel for so many work-groups.
+        """Return the launch of a kernel with `groups` work-groups.
 
-        functions: texts that convert types. after: the steps of a result. work: as in `Launch`.
+        functions: texts that convert types. after: the epilogue. work: as in `Launch`.
         """
         snippets = (*functions, after.code, template("digits"), template("tiles"))
         schema = parameters.schema | PIXELS | after.schema
@@ -113,7 +113,7 @@ class Tiling:
         return Launch(source, arguments, (groups * GROUP,), (GROUP,), work)
 
     def defines(self, image: MemoryDesc, parameters: Parameters) -> dict[str, str]:
-        """The parameters of all kernels."""
+        """Return the defines common to all kernels."""
         depth, height, width = self.axes
         channels = self.channels
         row, pixel = (0, *_steps(image))[-2:]
@@ -142,13 +142,13 @@ class Tiling:
 
 
 def _steps(image: MemoryDesc) -> list[int]:
-    """The strides of spatial dims; 0 of those that offsets do not depend on."""
+    """Return the strides of spatial dims; 0 for dims of size 1."""
     dims = zip(image.dims[2:], image.strides[2:], strict=True)
     return [stride if size > 1 else 0 for size, stride in dims]
 
 
 def divided_taps(depth: Axis, height: Axis, width: Axis) -> tuple[Axis, Axis, Axis] | Refused:
-    """Choose the taps that are computed at once."""
+    """Choose the taps that are computed at once, or refuse the kernel size."""
     w = width.with_taps_within(MOST_TAPS)
     h = height.with_taps_within(MOST_TAPS // w.taps) if w else None
     if w is None or h is None:
@@ -159,10 +159,10 @@ def divided_taps(depth: Axis, height: Axis, width: Axis) -> tuple[Axis, Axis, Ax
 
 
 def parameters_of(op: Convolution, names: Sequence[str], written: str) -> Parameters:
-    """Begin a kernel's parameters with tensors, one of which is written."""
+    """Return a kernel's parameters that begin with tensors, one of which is written."""
     descs = [getattr(op, name) for name in names]
     largest = max(desc.nbytes // desc.itemsize for desc in descs)
-    parameters = Parameters(largest, prefix="q")  # chains of post-ops have their own
+    parameters = Parameters(largest, prefix="q")  # epilogues use another prefix
     for name, desc in zip(names, descs, strict=True):
         const = "" if name == written else "const "
         argument = Arg(place_of(op, name))
@@ -177,7 +177,7 @@ def image_access(name: str, desc: MemoryDesc, parameters: Parameters) -> dict[st
 
 
 def conversions(engine: Any, descs: Sequence[MemoryDesc], widths: Sequence[int]) -> tuple[str, ...]:
-    """Return the texts that convert types, which a chain of post-ops shares."""
+    """Return the texts that convert types. Epilogues use the same texts."""
     types = {desc.data_type for desc in descs}
     guards = {"#define HALVES": HALVES, "#define INTEGERS": INTEGERS}
     defined = (guard for guard, kinds in guards.items() if types & set(kinds))
@@ -185,9 +185,9 @@ def conversions(engine: Any, descs: Sequence[MemoryDesc], widths: Sequence[int])
 
 
 def reads(engine: Any, name: str, data_type: str, lanes: int, pointer: str) -> dict[str, str]:
-    """Define how `lanes` elements are read, or one, and how they become floats.
+    """Define how one or `lanes` elements are read and converted to floats.
 
-    A read under a condition is not converted at once, so that compilers need no branch.
+    Reads and conversions are separate, so that compilers need no branch for a conditional read.
     """
     kind = TYPES[data_type]
     return {

@@ -1,7 +1,7 @@
-"""Convolution in groups of few channels, backward by weights.
+"""Convolution with few channels per group, backward by weights.
 
-The kernel is `groups_weights.cl`. If channels are too few to keep the device busy, tiles are in
-parts, and a second kernel adds the sums of the parts in order.
+The kernel is `groups_weights.cl`. If there are too few channels to keep the device busy, the tiles
+are divided into parts. A second kernel adds the sums of the parts in order.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from dnncore_opencl.gemm.split_k import plan as plan_of_parts
 from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-GROUPS = 8  # of a multiprocessor, that keep it busy
-FEW_GROUPS = 4  # of a multiprocessor, where a second launch costs as much as it saves
-LEAST_TILES = 2  # of a work-item
+GROUPS = 8  # work-groups per multiprocessor that keep it busy
+FEW_GROUPS = 4  # work-groups per multiprocessor; with these a second launch saves nothing
+LEAST_TILES = 2  # per work-item
 SHARED = 5120  # floats in local memory
 SPATIAL = ("tap_d", "h", "w")
 
@@ -45,11 +45,11 @@ class GroupsWeights(Groups):
     """Backward by weights."""
 
     def wanted(self, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Weights become plain."""
+        """Return a plain layout for weights."""
         return plain(desc) if "weights" in name else super().wanted(name, desc)
 
     def plan(self, op: Convolution, attr: Attributes, engine: Any, start: int) -> Plan | Refused:
-        """One launch, or two."""
+        """Return one launch, or two."""
         assert isinstance(op, ConvolutionBackwardWeights), op
         axes = divided_taps(*axes_of(op, is_backward=False))
         if isinstance(axes, Refused):
@@ -70,7 +70,7 @@ class GroupsWeights(Groups):
 
 @dataclass(frozen=True)
 class _Sums:
-    """The division of the sums: `parts` of the tiles, each of `share`."""
+    """The division of the sums: `parts` parts, with `share` tiles each."""
 
     tiling: Tiling
     share: int
@@ -78,7 +78,7 @@ class _Sums:
 
     @classmethod
     def of(cls, tiling: Tiling, units: int) -> _Sums:
-        """Choose work-groups enough for a device."""
+        """Choose enough parts to keep a device busy."""
         groups, step = _groups(tiling), tiling.channels.others
         wanted = 1 if groups >= FEW_GROUPS * units else math.ceil(GROUPS * units / groups)
         parts = max(1, min(wanted, tiling.tiles // (LEAST_TILES * step)))
@@ -87,13 +87,13 @@ class _Sums:
 
 
 def _groups(tiling: Tiling) -> int:
-    """The work-groups of a part."""
+    """Return the work-groups per part."""
     chunks = (axis.kernel // axis.taps for axis in tiling.axes)
     return tiling.channels.blocks * math.prod(chunks)
 
 
 def _product(op: ConvolutionBackwardWeights, attr: Attributes) -> Gemm:
-    """The sums as a product, for the kernel that adds parts: m counts output channels."""
+    """Return the sums as a product, for the kernel that adds parts. m counts output channels."""
     groups, oc, ic, *taps = op.grouped_weights
 
     def result(strides: Any) -> Strides:
@@ -116,7 +116,7 @@ def _product(op: ConvolutionBackwardWeights, attr: Attributes) -> Gemm:
 def _launch(
     op: ConvolutionBackwardWeights, attr: Attributes, engine: Any, sums: _Sums, gemm: Gemm
 ) -> Launch:
-    """The sums of all parts; `gemm` has the place and the steps of the result."""
+    """Return the launch of the sums of all parts. `gemm` holds the result's place and epilogue."""
     tiling, channels = sums.tiling, sums.tiling.channels
     kind = op.diff_weights.data_type if gemm.c.index >= 0 else "f32"
     parameters = parameters_of(op, ("src", "diff_dst"), "")

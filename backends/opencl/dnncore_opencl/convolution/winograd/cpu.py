@@ -1,13 +1,14 @@
 """Winograd's convolution F(4x4, 3x3) on CPUs, forward and backward by data: 36 products, not 144.
 
-dst is divided into tiles of 4x4 pixels. Each tile depends on 6x6 pixels of src. Tiles and filters
-are transformed (`convolution/winograd/tile.py`) and multiplied position by position. This is a 1x1
-convolution of tiles in 36 groups. Its results are transformed back. Backward by data is the same
-from diff_dst to diff_src with flipped filters.
+dst is divided into tiles of 4x4 pixels. Each tile depends on 6x6 pixels of src. Tiles and weights
+are transformed (`convolution/winograd/tile.py`) and multiplied for each of the 36 positions. This
+is a 1x1 convolution of tiles in 36 groups. Its results are transformed back. Backward by data is
+the same from diff_dst to diff_src with flipped weights.
 
-Rounding errors are a few times those of direct sums, and nothing is exact. Results that are not
-finite are summed up directly. So they are finite wherever direct sums are, unless a transformed
-filter overflows, which takes taps above 1.6e38. NaN and infinity of src do not spread over a tile.
+Rounding errors are a few times those of direct sums, and no result is exact. Results that are not
+finite are computed again by direct sums. So they are finite wherever direct sums are, unless
+transformed weights overflow, which requires weights above 1.6e38. NaN and infinity of src do not
+spread over a tile.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch, Source, padded
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
-TILES = 16  # of a work-item of transforms
-CHUNK_BYTES = 8 << 20  # of transformed tiles at once, which stay in a third-level cache
+TILES = 16  # per work-item of a transform
+CHUNK_BYTES = 8 << 20  # transformed tiles at once, which remain in a third-level cache
 PRODUCT_EFFICIENCY = 0.6
-BYTE_FLOPS = 16  # multiplications and additions in the time of a byte of a transformed tile
+BYTE_FLOPS = 16  # multiplications and additions in the time of moving a byte of a transformed tile
 
 TILES_OF_ITEM = Schema(
-    start=INT,  # element of the scratchpad's buffer
-    tiles=INT,  # of a work-item
-    first=INT,  # tile of all images
-    end=INT,  # tile after the last one
+    start=INT,  # first element in the scratchpad
+    tiles=INT,  # per work-item
+    first=INT,  # first tile, counted over all images
+    end=INT,  # end of the tiles
     grid=INT2,  # tiles down and across an image
 )
-# corner: pixels of the first tile before the image. size: of an image. blocks: of channels. x, y:
-# strides of image, block, row and pixel. x_start, y_start: elements.
+# corner: pixels of the first tile outside of the image. size: of an image. blocks: of channels. x,
+# y: strides of image, block, row and pixel. x_start, y_start: first elements.
 SRC = (
     Schema(src=Buffer("const float"), made=Buffer("float"))
     | TILES_OF_ITEM
@@ -70,18 +71,18 @@ DST = (
     | Schema(src=Buffer("const float"), corner=INT2, src_size=INT2, x=INT4, x_start=INT)
     | Schema(
         filters=Buffer("const float"),
-        f_start=INT,  # element of the transformed filters
-        f_plane=INT,  # elements from a position to the next
+        f_start=INT,  # first element of the transformed weights
+        f_plane=INT,  # elements between positions
         depth=INT,
     )
 )
 
 
 class Tiles:
-    """The tiles of a problem in the roles of its direction: src is read, and dst is written.
+    """The tiles of a problem. In each direction, src is the tensor that is read, dst is written.
 
-    op, attr: with images in blocks of `lanes` channels. corner: pixels of the first tile before an
-    image. depth, columns: channels of src and of dst.
+    op, attr: with images in blocks of `lanes` channels. corner: pixels of the first tile outside of
+    the image. depth, columns: channels of src and of dst.
     """
 
     depth: int
@@ -103,7 +104,7 @@ class Tiles:
 
     @property
     def tile_bytes(self) -> int:
-        """Of a tile of src and one of dst, transformed."""
+        """Bytes of a transformed tile of src plus one of dst, for all channels."""
         return FLOAT * F43.positions * self.lanes * (self.src_blocks + self.dst_blocks)
 
     @property
@@ -113,7 +114,7 @@ class Tiles:
 
     @property
     def efficiency(self) -> float:
-        """The direct algorithm's flops over this one's, with traffic converted to flops."""
+        """Flops of the direct algorithm over Winograd's, whose traffic is converted to flops."""
         columns = padded(self.columns, 2 * self.lanes)
         work = 2 * F43.positions * self.count * self.depth * columns / PRODUCT_EFFICIENCY
         work += self.count * self.tile_bytes * BYTE_FLOPS
@@ -124,8 +125,8 @@ class Tiles:
     ) -> tuple[list[Launch], int]:
         """Return the launches of a chunk from tile `begin` on, and the end of its scratchpad.
 
-        filters: the place of the transformed ones and their first element. start: the bytes of the
-        scratchpad that are taken.
+        filters: the place and the first element of the transformed weights. start: bytes of the
+        scratchpad that are already used.
         """
         lanes, depth, columns = self.lanes, self.src_blocks, self.dst_blocks
         end = min(begin + self.chunk, self.count)
@@ -189,7 +190,7 @@ class Tiles:
     def _transform(
         self, text: Source, own: dict[str, Any], blocks: int, start: int, begin: int, end: int
     ) -> Launch:
-        """Launch a transform of the tiles from `begin` to `end`. own: what the other has not."""
+        """Return the transform of the tiles from `begin` to `end`. own: its other arguments."""
         arguments = {
             "start": start,
             "tiles": TILES,
@@ -203,7 +204,7 @@ class Tiles:
 
 
 def _strides(name: str, image: View) -> dict[str, Any]:
-    """The arguments of an image's strides and of its first element."""
+    """Return the arguments for an image's strides and first element."""
     strides = (image.pixels[0], image.block, *image.pixels[2:])
     return {name: int4(strides), f"{name}_start": image.start}
 
@@ -267,7 +268,7 @@ class CpuWinograd(Implementation[Convolution]):
     def _plan(
         self, staging: Staging[Convolution], tiles: Tiles, filters: WinogradFilter, cpu: CpuFamily
     ) -> tuple[list[Launch], int]:
-        """The launches and the bytes of scratchpad."""
+        """Return the launches and the bytes of scratchpad."""
         weights, place, start = staging.op.weights_role, 1, staging.nbytes
         launches = []
         transformed: tuple[int | None, int] = (place, 0)

@@ -1,4 +1,4 @@
-"""Winograd's transformed filters: an opaque format, the launch that makes it, and its reorder.
+"""Winograd's transformed weights: an opaque format, the launch that makes it, and its reorder.
 
     U[position][vector of columns][depth][lane]
 
@@ -26,16 +26,16 @@ PREFIX = f"opencl:winograd:{F43.name}"
 SCHEMA = Schema(
     weights=Buffer("const float"),
     made=Buffer("float"),
-    start=INT,  # element of `made`
+    start=INT,  # first element of `made`
     columns=INT,
     depth=INT,
-    w=INT4,  # strides of columns, of depth, of rows and columns of taps; negative of flipped ones
+    w=INT4,  # strides of columns, depth, tap rows and tap columns; negative if flipped
     w_start=INT,  # element of the first tap
 )
 
 
 def source(name: str, schema: Schema, lanes: int, *snippets: str, **defines: int) -> Source:
-    """The text of a kernel of transforms."""
+    """Return the source of a transform kernel."""
     shared = (template("floats"), transforms(F43), *snippets)
     sizes = {"LANES": lanes, "OUTPUTS": F43.outputs, "SPAN": F43.span, "TAPS": TAPS}
     return Source(name, schema, sizes | defines, shared)
@@ -43,7 +43,7 @@ def source(name: str, schema: Schema, lanes: int, *snippets: str, **defines: int
 
 @dataclass(frozen=True)
 class WinogradFilter(Filters):
-    """Which side of a filter of (OC, IC, 3, 3), or with one group in front, are columns."""
+    """The dim of columns in weights of (OC, IC, 3, 3), or with one group in front."""
 
     direction: str
     lanes: int
@@ -54,13 +54,13 @@ class WinogradFilter(Filters):
         return f"{PREFIX}:{self.direction}:{self.lanes}"
 
     def desc(self, weights: MemoryDesc) -> MemoryDesc:
-        """The transformed filter's descriptor."""
+        """Return the descriptor of transformed weights."""
         columns, depth = self.channels(weights)
         nbytes = FLOAT * F43.positions * depth * padded(columns, self.lanes)
         return MemoryDesc(weights.dims, "f32", self.tag, nbytes=nbytes)
 
     def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
-        """Transform a filter that has strides to `start`, in elements."""
+        """Return the launch that transforms weights to the target, from element `start` on."""
         columns, depth = self.channels(weights)
         strides, first = self.strides(weights)
         arguments = {
@@ -77,12 +77,12 @@ class WinogradFilter(Filters):
 
 
 class WinogradReorder(FilterReorder):
-    """Into the format of CPUs."""
+    """Reorder to the CPU formats."""
 
     name = "opencl:winograd"
     efficiency = 0.1
 
     def formats(self, engine: Any) -> Iterable[WinogradFilter]:
-        """Those of the device's vectors."""
+        """Return the formats for the device's vectors."""
         lanes = CpuFamily.of(engine).vector
         return (WinogradFilter(direction, lanes) for direction in DIRECTIONS)

@@ -1,16 +1,16 @@
-"""Winograd's convolution on GPUs, in its three directions: a batch of products of planes.
+"""Winograd's convolution on GPUs, in three directions: a batch of products of planes.
 
 `convolution/winograd/planes.py` has the transforms. A family of kernels computes the products.
-Images are processed in slices to limit the scratchpad. Gradients of weights also keep the sums of
-each slice. (Slices that fit into an H200's second-level cache were 8 to 80 % slower than whole
+Images are processed in slices to limit the scratchpad. Gradients of weights also store the sums of
+each slice. (Slices that fit in an H200's second-level cache were 8 to 80 % slower than whole
 batches, because products of few tiles leave multiprocessors idle.)
 
-Results that are not finite are summed up directly. So they are finite wherever direct sums are,
-unless a transformed filter overflows, which takes taps above 1.5e38.
+Results that are not finite are computed again by direct sums. So they are finite wherever direct
+sums are, unless transformed weights overflow, which requires weights above 1.5e38.
 
-Tiles of 2x2 outputs are nearly as exact as direct sums. Tiles of 2x4 are a little less exact, and
-their products take a fourth less time. Tiles of 4x4 have larger errors. They are used only if the
-algorithm is `winograd`.
+Tiles of 2x2 outputs are nearly as exact as direct sums. Tiles of 2x4 outputs are a little less
+exact, and their products take a quarter less time. Tiles of 4x4 outputs have larger errors. They
+are used only if the algorithm is `winograd`.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.schema import Scratch
 
 CHANNELS_LAST = "acdb"
-WEIGHTS_CHANNELS_LAST = {4: "acdb", 5: "abdec"}  # by dims
-SLICE_BYTES = 1 << 30  # of V and M or D
-SEEN_TRAFFIC = 0.8  # of all bytes, measured on an H200: products hide the rest
-# Of one channel or tile; beyond it, a result is only for those who ask for this algorithm.
+WEIGHTS_CHANNELS_LAST = {4: "acdb", 5: "abdec"}  # by number of dims
+SLICE_BYTES = 1 << 30  # of V and of M or D
+SEEN_TRAFFIC = 0.8  # of the traffic adds to the time (measured on an H200); products hide the rest
+# For one channel or tile. Above this, an implementation requires the algorithm `winograd`.
 AUTO_ERROR_FACTOR = 8
 
 
 class GpuWinograd(Implementation[Convolution]):
-    """Forward, or backward by data: products of images and filters.
+    """Forward, or backward by data: products of images and weights.
 
-    direction: the one whose transform of filters is used.
+    direction: the direction of the weights transform.
     """
 
     def __init__(
@@ -112,19 +112,19 @@ class GpuWinograd(Implementation[Convolution]):
         )
 
     def error_factor(self, planes: Planes) -> float:
-        """How much larger rounding errors are than those of direct sums."""
+        """Return the factor between rounding errors and those of direct sums."""
         return self.tile.error_factor(planes.depth)
 
     def weights_format(self, op: Convolution) -> str | MemoryDesc:
-        """The format of weights with the format `any`: transformed weights."""
+        """Return the format that replaces `any` for weights: transformed weights."""
         return self.filters.desc(op.weights_role)
 
     def format_refusal(self, op: Convolution, attr: Attributes) -> Refused | None:
-        """Refuse filters that neither have strides nor are transformed."""
+        """Refuse weights that neither have strides nor are transformed."""
         return format_refusal(op, attr, self.filters)
 
     def kept_bytes(self, op: Convolution, slices: int) -> int:
-        """The bytes of the planes of weights, which stay in the scratchpad for all slices."""
+        """Return the bytes of the planes of weights. They stay in the scratchpad for all slices."""
         if not slices or op.weights_role.format_kind == "opaque":
             return 0
         return self.filters.desc(op.weights_role).nbytes
@@ -132,9 +132,9 @@ class GpuWinograd(Implementation[Convolution]):
     def fill(
         self, plan: _Launches, slices: Sequence[Planes], op: Convolution, attr: Attributes
     ) -> Refused | None:
-        """Add all launches: transform filters, then of each slice what is read and written.
+        """Add all launches: the transform of weights; per slice, transforms and products.
 
-        Returns why the family cannot make the products, if so.
+        Returns the family's refusal of the products, or None.
         """
         place = place_of(op, op.WEIGHTS)
         filters = place, 0
@@ -158,7 +158,7 @@ class GpuWinograd(Implementation[Convolution]):
         return problem_refusal(op)
 
     def _planes(self, op: Convolution) -> Planes:
-        """All images, whose channels lie side by side."""
+        """Return all images, whose channels are contiguous."""
         src, dst, corner = roles(op, self.direction)
         return Planes(
             tile=self.tile,
@@ -189,9 +189,9 @@ class GpuWinograd(Implementation[Convolution]):
         return plan
 
     def _seconds(self, op: Convolution, planes: Planes, traffic: int, plan: _Launches) -> float:
-        """Arithmetic of the products, then traffic and launches.
+        """Estimate the time: arithmetic of the products, then traffic and launches.
 
-        traffic: bytes that are read and written beside the images.
+        traffic: bytes that are read and written in addition to the images.
         """
         peaks, device_type = plan.engine.peaks, plan.engine.device_type
         flops = 2 * self.tile.positions * planes.tiles * planes.depth * planes.columns
@@ -206,8 +206,8 @@ class GpuWinograd(Implementation[Convolution]):
 class _Launches:
     """Launches, the bytes of scratchpad that they need, and their estimated time.
 
-    family: on the engine. kept: the byte of the scratchpad at which planes of filters begin, which
-    are kept. start: the byte at which planes of slices begin.
+    family: for the engine. kept: the first byte in the scratchpad of the planes of weights, which
+    all slices use. start: the first byte of the planes of slices.
     """
 
     engine: Any
@@ -223,17 +223,17 @@ class _Launches:
 
     @property
     def first_kept(self) -> int:
-        """The first element of what is kept."""
+        """The first element of the planes of weights."""
         return self.kept // FLOAT
 
     def bounds(self, planes: Planes) -> tuple[int, int, int]:
-        """The first elements of V and of M or D, and the bytes at which a slice ends."""
+        """Return the first elements of V and of M or D, and the end of a slice in bytes."""
         v_bytes, m_bytes = (padded(FLOAT * n, ALIGNMENT) for n in planes.elements)
         middle = self.start + v_bytes
         return self.start // FLOAT, middle // FLOAT, middle + m_bytes
 
     def multiply(self, gemm: Gemm, end: int) -> Refused | None:
-        """Add the products of a slice; return why the family cannot make them, if so."""
+        """Add the products of a slice. Return the family's refusal, or None."""
         refused: Refused | None = self.family.refusal_of(gemm)
         if refused:
             return refused
@@ -246,13 +246,13 @@ class _Launches:
 
 
 def _lanes(op: Convolution) -> int:
-    """Channels of a vector; they divide the channels of all tensors."""
+    """Return the channels per vector, which divides the channels of all tensors."""
     channels = (op.src_role.dims[1], op.dst_role.dims[1])
     return MOST_LANES if all(n % MOST_LANES == 0 for n in channels) else 1
 
 
 def _has_vectors(image: MemoryDesc, lanes: int) -> bool:
-    """Whether channels lie side by side, in aligned vectors."""
+    """Whether channels are contiguous, in aligned vectors."""
     if not image.is_plain or image.strides[1] != 1:
         return False
     outer = (image.offset0, image.strides[0], *image.strides[2:])
@@ -260,28 +260,28 @@ def _has_vectors(image: MemoryDesc, lanes: int) -> bool:
 
 
 class GpuWinogradBackwardWeights(GpuWinograd):
-    """Backward by weights: the gradient of the planes that forward makes of filters."""
+    """Backward by weights: the gradient of the planes into which forward transforms weights."""
 
     def error_factor(self, planes: Planes) -> float:
-        """The sums are over tiles."""
+        """Return the error factor of sums over tiles."""
         return self.tile.gradient_error_factor(planes.tiles)
 
     def weights_format(self, op: Convolution) -> str:
-        """Input channels side by side, as they are written."""
+        """Return the format of written weights: input channels contiguous."""
         return WEIGHTS_CHANNELS_LAST[op.weights_role.ndims]
 
     def format_refusal(self, op: Convolution, attr: Attributes) -> Refused | None:
-        """All have strides."""
+        """Return None: all tensors have strides."""
         return common_refusal(op, attr)
 
     def kept_bytes(self, op: Convolution, slices: int) -> int:
-        """Of the sums of each slice."""
+        """Return the bytes of the sums of all slices."""
         return slices * self.filters.desc(op.weights_role).nbytes
 
     def fill(
         self, plan: _Launches, slices: Sequence[Planes], op: Convolution, attr: Attributes
     ) -> Refused | None:
-        """Transform the images of each slice, multiply, and transform the sums; then the bias."""
+        """Per slice, transform images and multiply; then transform the sums; then the bias."""
         step = self.kept_bytes(op, 1) // FLOAT
         for i, part in enumerate(slices):
             v, d, end = plan.bounds(part)
@@ -301,13 +301,13 @@ class GpuWinogradBackwardWeights(GpuWinograd):
 
 
 class WinogradPlanesReorder(FilterReorder):
-    """Into the formats of GPUs."""
+    """Reorder to the GPU formats."""
 
     name = "opencl:winograd:planes"
     efficiency = 0.5
 
     def formats(self, engine: Any) -> Iterable[FilterPlanes]:
-        """Those of all tiles."""
+        """Return the formats of all tiles."""
         return (FilterPlanes(tile, direction) for tile in TILES for direction in DIRECTIONS)
 
 

@@ -1,18 +1,18 @@
-"""Winograd's convolution on GPUs: images and filters as planes, one per position of a tile.
+"""Winograd's convolution on GPUs: images and weights as planes, one per position of a tile.
 
-    V[position][tile][depth]     tiles of src, transformed
-    U[position][column][depth]   filters, transformed: an opaque format
+    V[position][tile][depth]     transformed tiles of src
+    U[position][column][depth]   transformed weights: an opaque format
     M[position][tile][column]    = sum over depth of V * U: a batch of products
     dst                          M transformed back, after post-ops
 
-Backward by weights, a batch of products sums up over the tiles:
+Backward by weights, a batch of products sums over the tiles:
 
-    V[position][tile][depth]     tiles of src, transformed
+    V[position][tile][depth]     transformed tiles of src
     D[position][tile][column]    tiles of diff_dst, transformed by the adjoint
     U[position][column][depth]   = sum over tiles of D * V, for each slice of the images
     diff_weights                 the sum of all U transformed by the adjoint, after post-ops
 
-The filters' format is `opencl:winograd:2x2x3:DIRECTION:planes`;
+The format of transformed weights is `opencl:winograd:2x2x3:DIRECTION:planes`.
 `convolution/winograd/weights_format.py` defines columns and depth.
 """
 
@@ -33,16 +33,16 @@ from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, UINT, Arg, Buffer, Schema, Scratch
 
-SCRATCHPAD = -1  # the place of operands that lie there
-GROUP = 256  # work-items, which every GPU runs
-MOST_LANES = 4  # floats: a work-item's widest access
+SCRATCHPAD = -1  # place of operands in the scratchpad
+GROUP = 256  # work-items, supported by every GPU
+MOST_LANES = 4  # floats of a work-item's widest access
 
 SOURCE, TARGET = Buffer("const float", is_restrict=True), Buffer("float", is_restrict=True)
 LAYOUT = Schema(
-    start=INT,  # element of the planes
-    plane=UINT,  # elements from a position to the next
+    start=INT,  # first element of the planes
+    plane=UINT,  # elements between positions
     depth=UINT,
-    w=INT4,  # strides of columns, of depth, of rows and columns of taps; negative of flipped ones
+    w=INT4,  # strides of columns, depth, tap rows and tap columns; negative if flipped
     w_start=INT,  # element of the first tap
 )
 WEIGHTS = Schema(weights=SOURCE, made=TARGET) | LAYOUT
@@ -54,23 +54,23 @@ TAPS = (
     )
 )
 TILES = Schema(
-    start=INT,  # element of the planes
-    plane=INT,  # elements from a position to the next
+    start=INT,  # first element of the planes
+    plane=INT,  # elements between positions
     items=UINT,
-    vectors=UINT,  # of channels, of a tile
+    vectors=UINT,  # of channels, per tile
     grid=INT2,  # tiles down and across an image
-    first=INT,  # image
+    first=INT,  # first image
 )
-# corner: pixels of the first tile before the image. size: of an image. x, y: strides of image, row
-# and pixel, then the first element.
+# corner: pixels of the first tile outside of the image. size: of an image. x, y: strides of image,
+# row and pixel, then the first element.
 POINTS = Schema(src=SOURCE, made=TARGET) | TILES | Schema(corner=INT2, size=INT2, x=INT4)
 DST = (
     Schema(products=SOURCE, dst=TARGET)
     | TILES
     | Schema(size=INT2, y=INT4, src=SOURCE, filters=SOURCE, corner=INT2, src_size=INT2, x=INT4)
     | Schema(
-        f_start=INT,  # element of the planes of filters
-        f_plane=INT,  # elements from a position to the next
+        f_start=INT,  # first element of the planes of weights
+        f_plane=INT,  # elements between positions
         depth=INT,
     )
 )
@@ -78,7 +78,7 @@ DST = (
 
 @dataclass(frozen=True)
 class FilterPlanes(Filters):
-    """Filters of (OC, IC, 3, 3), or with one group in front, transformed for a direction."""
+    """Weights of (OC, IC, 3, 3), or with one group in front, transformed for a direction."""
 
     tile: WinogradTile
     direction: str
@@ -89,20 +89,21 @@ class FilterPlanes(Filters):
         return f"opencl:winograd:{self.tile.name}:{self.direction}:planes"
 
     def desc(self, weights: MemoryDesc) -> MemoryDesc:
-        """The transformed filters' descriptor."""
+        """Return the descriptor of transformed weights."""
         nbytes = FLOAT * self.tile.positions * math.prod(weights.dims[-4:-2])
         return MemoryDesc(weights.dims, "f32", self.tag, nbytes=nbytes)
 
     def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
-        """Transform filters that have strides to `start`, in elements."""
+        """Return the launch that transforms weights to the target, from element `start` on."""
         arguments = {"weights": Arg(place), "made": target, **self._arguments(weights, start)}
         return _launch("weights", WEIGHTS, self.tile, 1, arguments, self._items(weights))
 
     def taps_launch(
         self, start: int, slices: int, planes: Planes, op: Convolution, attr: Attributes
     ) -> Launch:
-        """Sum up gradients of `slices`, which begin at element `start` of the scratchpad, and
-        transform them to diff_weights. planes: of all images.
+        """Return the launch that adds the gradients of slices and transforms them to diff_weights.
+
+        start: the first element of the `slices` gradients in the scratchpad. planes: of all images.
         """
         made = weights_steps(op, attr)
         arguments = {
@@ -128,7 +129,7 @@ class FilterPlanes(Filters):
         return math.prod(self.channels(weights))
 
     def _arguments(self, weights: MemoryDesc, start: int) -> dict[str, Any]:
-        """The arguments of `LAYOUT`."""
+        """Return the arguments of `LAYOUT`."""
         _, depth = self.channels(weights)
         strides, first = self.strides(weights)
         return {
@@ -142,7 +143,7 @@ class FilterPlanes(Filters):
 
 @dataclass(frozen=True)
 class Image:
-    """Images with channels side by side: strides of image, row and pixel, and the size."""
+    """Images with contiguous channels: strides of image, row and pixel, and the size."""
 
     place: int
     start: int
@@ -151,7 +152,7 @@ class Image:
 
     @classmethod
     def of(cls, op: Convolution, name: str) -> Image:
-        """A tensor of an operation."""
+        """Return the view of a tensor of an operation."""
         desc = getattr(op, name)
         image, _, row, pixel = desc.strides
         return cls(place_of(op, name), desc.offset0, (image, row, pixel), desc.dims[2:])
@@ -164,10 +165,10 @@ class Image:
 
 @dataclass(frozen=True)
 class Planes:
-    """Some images of a problem: `count` of them from `first` on.
+    """`count` images of a problem, from image `first` on.
 
-    depth, columns: channels of src and of dst. corner: pixels of the first tile before src. lanes:
-    channels of a vector.
+    depth, columns: channels of src and of dst. corner: pixels of the first tile outside of src.
+    lanes: channels per vector.
     """
 
     tile: WinogradTile
@@ -189,17 +190,17 @@ class Planes:
 
     @property
     def tiles(self) -> int:
-        """Tiles of these images."""
+        """The number of tiles of these images."""
         return self.count * math.prod(self.grid)
 
     @property
     def elements(self) -> tuple[int, int]:
-        """Of V, and of M or D."""
+        """The numbers of elements of V, and of M or D."""
         tiles = self.tile.positions * self.tiles
         return tiles * self.depth, tiles * self.columns
 
     def slices(self, elements: int) -> Iterator[Planes]:
-        """Divide the images into slices whose planes have at most about `elements` elements."""
+        """Divide the images into slices with planes of at most about `elements` elements."""
         if not self.tiles:
             return
         parts = min(self.count, math.ceil(sum(self.elements) / elements))
@@ -208,17 +209,17 @@ class Planes:
             yield replace(self, first=first, count=end - first)
 
     def src_launch(self, start: int) -> Launch:
-        """Transform src to V, which begins at element `start` of the scratchpad."""
+        """Return the transform of src to V, which begins at element `start` of the scratchpad."""
         return self._points_launch("src", self.src, self.depth, self.corner, start)
 
     def diff_dst_launch(self, start: int) -> Launch:
-        """Transform diff_dst to D, which begins at element `start` of the scratchpad."""
+        """Return the transform of diff_dst to D, from element `start` of the scratchpad on."""
         return self._points_launch("dst", self.dst, self.columns, (0, 0), start)
 
     def _points_launch(
         self, name: str, image: Image, channels: int, corner: tuple[int, int], start: int
     ) -> Launch:
-        """Transform tiles of `image`. corner: pixels of the first tile before the image."""
+        """Return the transform of an image's tiles. corner: pixels of the first tile outside."""
         down, across = self.tile.spans if name == "src" else self.tile.outputs
         shared = self._arguments(channels, start)
         arguments = {
@@ -241,9 +242,9 @@ class Planes:
     def dst_launch(
         self, start: int, filters: tuple[int, int], op: Convolution, attr: Attributes
     ) -> Launch:
-        """Transform M, which begins at element `start` of the scratchpad, to dst.
+        """Return the transform of M, which begins at element `start` of the scratchpad, to dst.
 
-        filters: the place of their planes and their first element.
+        filters: the place and the first element of the planes of weights.
         """
         place, first = filters
         post_ops = chain(op, attr)
@@ -271,7 +272,7 @@ class Planes:
         return _launch("dst", schema, self.tile, self.lanes, arguments, items, *code, **defines)
 
     def _arguments(self, channels: int, start: int) -> dict[str, Any]:
-        """The arguments of `TILES`."""
+        """Return the arguments of `TILES`."""
         size = self.tiles * channels
         return {
             "start": start,
@@ -283,7 +284,7 @@ class Planes:
         }
 
     def gemm(self, filters: tuple[int, int], src: int, dst: int, fpmath: str) -> Gemm:
-        """The products; filters: their place and first element; src, dst: those of V and M."""
+        """Return the products. filters: place and first element. src, dst: those of V and M."""
         depth, columns, tiles = self.depth, self.columns, self.tiles
         return Gemm(
             batch=(self.tile.positions,),
@@ -297,7 +298,7 @@ class Planes:
         )
 
     def gradient_gemm(self, src: int, dst: int, target: int, fpmath: str) -> Gemm:
-        """The products backward by weights; src, dst, target: first elements of V, D and U."""
+        """Return the products backward by weights, with the first elements of V, D and U."""
         depth, columns, tiles = self.depth, self.columns, self.tiles
         return Gemm(
             batch=(self.tile.positions,),
@@ -311,7 +312,7 @@ class Planes:
         )
 
     def _planes(self, place: int, first: int, size: int, **steps: Any) -> Matrix:
-        """An operand: planes of `size` elements from element `first` on. steps: its strides."""
+        """Return an operand: planes of `size` elements from element `first` on. steps: strides."""
         end = first + self.tile.positions * size
         return Matrix(place, first, Strides(batch=(size,), **steps), end)
 
@@ -326,7 +327,7 @@ def _launch(
     *snippets: str,
     **defines: int | str,
 ) -> Launch:
-    """Launch the transform `name` with `items` work-items."""
+    """Return the launch of the transform `name` with `items` work-items."""
     shared = {**tile.defines, "LANES": lanes, "GROUP": GROUP}
     texts = (template("winograd_planes"), tile.code(), *snippets)
     source = Source(f"winograd_planes_{name}", schema, {**shared, **defines}, texts)

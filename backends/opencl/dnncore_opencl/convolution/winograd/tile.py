@@ -19,7 +19,7 @@ from dnncore_opencl.runtime.launch import template
 
 @dataclass(frozen=True)
 class WinogradTile:
-    """A tile in 2-D whose columns and rows may have different algorithms."""
+    """A 2-D tile, whose columns and rows may use different algorithms."""
 
     down: ToomCook
     across: ToomCook
@@ -31,35 +31,35 @@ class WinogradTile:
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Rows and columns of the result."""
+        """Rows and columns of the result per tile."""
         return self.down.outputs, self.across.outputs
 
     @property
     def spans(self) -> tuple[int, int]:
-        """Rows and columns of inputs."""
+        """Rows and columns of the input per tile."""
         return self.down.span, self.across.span
 
     @property
     def positions(self) -> int:
-        """Products per tile and pair of channels."""
+        """Positions of a transformed tile: the multiplications per tile and pair of channels."""
         return self.down.span * self.across.span
 
     @property
     def is_exact(self) -> bool:
-        """Whether small integers give the exact result."""
+        """Whether results of small integers are exact."""
         return self.down.is_exact and self.across.is_exact
 
     def error_factor(self, depth: int) -> float:
-        """How much larger rounding errors are than those of direct sums over `depth` channels."""
+        """Return how much larger errors are than those of direct sums over `depth` channels."""
         return error_factor(self.down, self.across, depth)
 
     def gradient_error_factor(self, depth: int) -> float:
-        """The error factor of the gradient of weights, a sum over `depth` tiles."""
+        """Return the error factor of the gradient of weights, a sum over `depth` tiles."""
         return gradient_error_factor(self.down, self.across, depth)
 
     @property
     def defines(self) -> dict[str, int]:
-        """The sizes, as kernels take them."""
+        """Return the sizes as defines."""
         return {
             "OUTPUTS_DOWN": self.down.outputs,
             "OUTPUTS_ACROSS": self.across.outputs,
@@ -68,19 +68,19 @@ class WinogradTile:
         }
 
     def code(self) -> str:
-        """The functions of columns, `..._down`, and those of rows, `..._across`."""
+        """Return the transform functions of columns, `..._down`, and of rows, `..._across`."""
         return "\n".join((transforms(self.down, "_down"), transforms(self.across, "_across")))
 
     def direct_code(self) -> str:
-        """The function `direct_sum`, which needs the defines."""
+        """Return the function `direct_sum`, which uses `defines`."""
         return direct_code(self.down, self.across)
 
 
 def transforms(algorithm: ToomCook, suffix: str = "") -> str:
-    """Return the text of functions of x, whose values are `step` apart, that write y.
+    """Return the text of transform functions. They read x with stride `step` and write y.
 
     `src_points`, `weights_points` and `dst_outputs` multiply by the three matrices. The adjoints
-    `dst_points` and `weights_taps` multiply by the last two transposed. suffix: of their names.
+    `dst_points` and `weights_taps` multiply by the last two matrices transposed. suffix: of names.
     """
     functions = (
         ("src_points", _to_points(algorithm.src)),
@@ -93,13 +93,13 @@ def transforms(algorithm: ToomCook, suffix: str = "") -> str:
 
 
 def direct_code(down: ToomCook, across: ToomCook) -> str:
-    """Return the text of `winograd_direct.cl` behind its tables: how taps follow from points."""
+    """Return the text of `winograd_direct.cl` after its tables, which derive taps from points."""
     tables = (_taps_table(down, "_down"), _taps_table(across, "_across"))
     return "\n".join((*tables, template("winograd_direct")))
 
 
 def _taps_table(algorithm: ToomCook, suffix: str) -> str:
-    """The two points of each tap, and their factors; a tap of one point has the factor 0."""
+    """Return two points and their factors per tap. With one point, the second factor is 0."""
     pairs = [[(i, f) for i, f in enumerate(row) if f] for row in algorithm.taps]
     filled = [(*pair, (pair[0][0], Fraction(0)))[:2] for pair in pairs]
     points = ", ".join(f"{{{a[0]}, {b[0]}}}" for a, b in filled)
@@ -128,7 +128,7 @@ def _to_points(rows: Rows) -> Iterator[str]:
 
 def _from_points(rows: Rows) -> Iterator[str]:
     last = len(rows[0]) - 1
-    firsts = range(1, last, 2)  # of pairs
+    firsts = range(1, last, 2)  # first points of pairs
     for i in firsts:
         yield f"const floats even{i} = x[{i} * step] + x[{i + 1} * step];"
         yield f"const floats odd{i} = x[{i} * step] - x[{i + 1} * step];"

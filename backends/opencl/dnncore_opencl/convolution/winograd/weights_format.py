@@ -1,8 +1,8 @@
-"""What Winograd's convolutions share: the problems that they take, and their filters' formats.
+"""Common code of Winograd's convolutions: supported problems and formats of transformed weights.
 
-A filter of (OC, IC, 3, 3), or with one group in front, is transformed once into an opaque format.
-Forward, its columns are output channels and its depth input channels; backward by data it is the
-other way round, and the filter is flipped.
+Weights of (OC, IC, 3, 3), or with one group in front, are transformed once into an opaque format.
+Forward, columns are output channels and depth is input channels. Backward by data, columns are
+input channels, depth is output channels, and the weights are flipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIRECTIONS = ("forward", "backward_data")
 
 
 class Filters(ABC):
-    """A format of filters that are transformed for a direction, one of `DIRECTIONS`."""
+    """A format of weights that are transformed for one of `DIRECTIONS`."""
 
     direction: str
 
@@ -34,19 +34,19 @@ class Filters(ABC):
 
     @abstractmethod
     def desc(self, weights: MemoryDesc) -> MemoryDesc:
-        """The transformed filters' descriptor."""
+        """Return the descriptor of transformed weights."""
 
     @abstractmethod
     def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
-        """Transform filters that have strides to `start`, in elements."""
+        """Return the launch that transforms weights to the target, from element `start` on."""
 
     def channels(self, weights: MemoryDesc) -> tuple[int, int]:
-        """Columns and depth."""
+        """Return columns and depth."""
         oc, ic = weights.dims[-4:-2]
         return (oc, ic) if self.direction == "forward" else (ic, oc)
 
     def strides(self, weights: MemoryDesc) -> tuple[tuple[int, ...], int]:
-        """Strides of column, depth, row and column of the window, and the first element."""
+        """Return strides of column, depth, tap row and tap column, and the first element."""
         oc, ic, row, column = weights.strides[-4:]
         if self.direction == "forward":
             return (oc, ic, row, column), weights.offset0
@@ -54,18 +54,18 @@ class Filters(ABC):
 
 
 class FilterReorder(Implementation[core.Reorder]):
-    """Transforms filters of any layout; they cannot be transformed back."""
+    """Transforms weights of any layout. There is no inverse transform."""
 
-    efficiency: ClassVar[float]  # of the memory's bandwidth
+    efficiency: ClassVar[float]  # share of the memory's bandwidth
 
     @abstractmethod
     def formats(self, engine: Any) -> Iterable[Filters]:
-        """The formats that are made on a device."""
+        """Return the formats that are supported on a device."""
 
     def accept(
         self, op: core.Reorder, attr: Attributes, engine: Any, hint: Any
     ) -> Accepted | Refused:
-        """Accept float32 filters that become one of the formats."""
+        """Accept f32 weights that are reordered to one of the formats."""
         formats = {one.tag: one for one in self.formats(engine)}
         target = formats.get(op.dst.tag or "")
         if target is None or op.src.format_kind != "blocked" or op.src.data_type != "f32":
@@ -101,7 +101,7 @@ class FilterReorder(Implementation[core.Reorder]):
 def roles(op: core.Convolution, direction: str) -> tuple[str, str, tuple[int, int]]:
     """Return the names of src and dst of a transform in one of `DIRECTIONS`, and its corner.
 
-    The corner is the number of pixels of the first tile before an image of src.
+    The corner is the number of pixels of the first tile outside of the image, down and across.
     """
     down, across = op.padding_l
     if direction == "forward":
@@ -110,7 +110,7 @@ def roles(op: core.Convolution, direction: str) -> tuple[str, str, tuple[int, in
 
 
 def problem_refusal(op: core.Convolution) -> Refused | None:
-    """Refuse all convolutions but those of dense 3x3 windows with stride 1."""
+    """Refuse all convolutions except dense 3x3 windows with stride 1."""
     if op.algorithm == "direct":
         reason = "computes by algorithm winograd; got direct; pass algorithm='winograd' or 'auto'"
         return Refused("algorithm", reason)
@@ -127,7 +127,7 @@ def problem_refusal(op: core.Convolution) -> Refused | None:
 
 
 def format_refusal(op: core.Convolution, attr: Attributes, filters: Filters) -> Refused | None:
-    """Refuse formats that have no strides and are not those of the transformed filters."""
+    """Refuse formats without strides other than those of the transformed weights."""
     weights = op.weights_role
     if weights.format_kind != "opaque":
         return common_refusal(op, attr)
