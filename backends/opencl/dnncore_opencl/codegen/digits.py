@@ -1,4 +1,4 @@
-"""Indices of several digits, as kernels take them: int4 vectors of sizes and strides."""
+"""Multi-digit indices in the form of kernel arguments: int4 vectors of sizes and strides."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ INT4, UINT4, LONG4 = (_vector(element, "xyzw") for element in (INT, UINT, LONG))
 
 
 def extended(values: Sequence[int], length: int, fill: int = 0) -> tuple[int, ...]:
-    """Extend to `length` digits, new ones slowest."""
+    """Extend to `length` digits. New digits are added as the slowest."""
     return (*(fill,) * (length - len(values)), *values)
 
 
 def int4(values: Sequence[int], fill: int = 0) -> Any:
-    """An OpenCL int4 of at most four digits, extended by `fill`."""
+    """Return an OpenCL int4 of at most four digits, extended by `fill`."""
     return np.array(extended(values, 4, fill), INT4.dtype)[()]
 
 
 def int2(values: Sequence[int]) -> Any:
-    """An OpenCL int2."""
+    """Return an OpenCL int2."""
     return np.array(tuple(values), INT2.dtype)[()]
 
 
 def long4(values: Sequence[int]) -> Any:
-    """An OpenCL long4 of at most four digits, extended by 0."""
+    """Return an OpenCL long4 of at most four digits, extended by 0."""
     return np.array(extended(values, 4), LONG4.dtype)[()]
 
 
 def inverses(sizes: Sequence[int]) -> Any:
-    """An OpenCL uint4 of 2^32 over each size, rounded up; 0 stands for that of 1."""
+    """Return an OpenCL uint4: per size, 2^32 / size rounded up; 0 for size 1."""
     return np.array(
         tuple(-(-(1 << 32) // n) if n > 1 else 0 for n in extended(sizes, 4, 1)), UINT4.dtype
     )[()]

@@ -1,13 +1,13 @@
 """The index arithmetic of memory descriptors, in OpenCL C.
 
-A layout divides each logical index into digits and gives every digit a stride. A plain dim has one
-digit. A dim with inner blocks has one per block and one for the rest. A kernel finds the elements
-of tensors by logical index (`access`) or by a nest of loops over the digits of all tensors
-(`Nest`).
+A layout divides each logical index into digits and assigns every digit a stride. A plain dim has
+one digit. A dim with inner blocks has one digit per block and one for the rest. A kernel computes
+offsets of elements from logical indices (`access`) or from a nest of loops over the digits of all
+tensors (`Nest`).
 
-The text depends only on the class of a problem: rank, blocks, strides of 0 and 1. All other sizes
-and strides are scalar arguments, which `Parameters` collects. So problems of one class share one
-compiled kernel.
+The text depends only on the class of a problem: rank, blocks, and which strides are 0 or 1. All
+other sizes and strides are scalar arguments, which `Parameters` collects. So problems of one class
+share one compiled kernel.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from dnncore_opencl.runtime.schema import (
     Value,
 )
 
-LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
+LARGE = 2**30  # elements that int32 can count, with a margin for work-items beyond the end
 
 
 class Digit(NamedTuple):
-    """One digit of a logical index: its number of values and its stride in elements."""
+    """One digit of a logical index: the number of its values, and its stride in elements."""
 
     size: int
     stride: int
@@ -47,13 +47,13 @@ Digits = tuple[Digit, ...]  # of one logical index, slowest first
 
 
 def elements(desc: MemoryDesc) -> int:
-    """The number of elements from a buffer's begin to the end of a tensor."""
+    """Return the number of elements from the start of a buffer to the end of a tensor."""
     return desc.nbytes // desc.itemsize * (2 if desc.data_type in PACKED else 1)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A plain tensor each of whose elements belongs to a group of neighbours of another tensor.
+    """A plain tensor with one element per group of neighbours of another tensor.
 
     sizes: of a group along each dim.
     """
@@ -62,23 +62,23 @@ class Spread:
     sizes: tuple[int, ...]
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is as in the tensor itself."""
+        """Return all other attributes from `values`."""
         return getattr(self.values, name)
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Those of the other tensor, and 1 where there is one group."""
+        """The other tensor's dims; 1 for a dim with only one group."""
         sizes = zip(self.values.dims, self.sizes, strict=True)
         return tuple(n * size if n > 1 else 1 for n, size in sizes)
 
     @property
     def padded_dims(self) -> tuple[int, ...]:
-        """The same."""
+        """The same as `dims`."""
         return self.dims
 
     @classmethod
     def of(cls, values: MemoryDesc, groups: Sequence[int]) -> Spread:
-        """Groups are those of the last dims."""
+        """Return a tensor of groups of `groups` neighbours along the last dims."""
         return cls(values, (1,) * (values.ndims - len(groups)) + tuple(groups))
 
 
@@ -98,10 +98,10 @@ def digits(desc: MemoryDesc | Spread, dim: int) -> Digits:
 
 
 class Parameters:
-    """The buffers and the scalars of a kernel, and their arguments for a problem.
+    """The buffers and scalars of a kernel, and their arguments for a problem.
 
-    prefix: of the scalars' names, where a kernel has several such lists. is_wide: whether numbers
-    are doubles.
+    prefix: of the scalars' names, if a kernel has several lists of scalars. is_wide: whether real
+    numbers are doubles.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Parameters:
         *,
         is_restrict: bool = False,
     ) -> Parameters:
-        """Begin with the buffers of tensors, by name in bind order, of which some are written."""
+        """Return parameters that begin with the buffers of tensors, by name in bind order."""
         parameters = cls(max(elements(desc) for desc in tensors.values()))
         for place, (name, desc) in enumerate(tensors.items()):
             const = "" if name in written else "const "
@@ -133,25 +133,25 @@ class Parameters:
     def buffer(
         self, name: str, text: str, argument: Arg | Scratch, is_restrict: bool = False
     ) -> None:
-        """Add a pointer to elements of the type `text`. Buffers come before all scalars."""
+        """Add a pointer to elements of type `text`. Buffers precede all scalars."""
         self._buffers[name] = Buffer(text, is_restrict)
         self.arguments[name] = argument
 
     def index(self, value: int) -> str:
-        """Return the text that stands for an offset or stride; 0 and 1 are literal."""
+        """Return the text for an offset or stride. 0 and 1 are literals, others are parameters."""
         return str(value) if value in (0, 1) else self.size(value)
 
     def size(self, value: int) -> str:
-        """Return the text that stands for an extent, whatever its value."""
+        """Return the parameter for an extent, whatever its value."""
         return self._add(self._index, int(value))
 
     def divisor(self, value: int) -> str:
-        """Return the text that stands for an extent that divides, and is at least 1."""
+        """Return the parameter for a divisor. Its value is at least 1."""
         text = self.index(value)
         return text if text == "1" else f"max({text}, (INDEX)1)"
 
     def real(self, value: float) -> str:
-        """Return the text that stands for a number."""
+        """Return the parameter for a real number."""
         return self._add(DOUBLE if self.is_wide else FLOAT, float(value))
 
     def _add(self, kind: Value, value: float) -> str:
@@ -162,17 +162,17 @@ class Parameters:
 
     @property
     def schema(self) -> Schema:
-        """The parameters so far."""
+        """The parameters added so far."""
         return Schema(**self._buffers, **self._scalars)
 
     @property
     def defines(self) -> dict[str, str]:
-        """INDEX, the type of offsets, and UINDEX, which is quicker to divide."""
+        """INDEX, the type of offsets, and UINDEX, which divides faster."""
         return {"INDEX": self._index.text, "UINDEX": f"u{self._index.text}"}
 
 
 def offset_text(chain: Digits, index: str, parameters: Parameters) -> str:
-    """Return what index `index` adds to an offset, with a leading plus; empty if nothing."""
+    """Return the term of `index` in an offset, with a leading plus; empty if it is 0."""
     text, below = "", 1
     for digit in reversed(chain):
         value = f"(UINDEX){index} / {below}" if below > 1 else index
@@ -196,7 +196,7 @@ def access(
 ) -> dict[str, str]:
     """Define NAME_AT(coordinates), the offset of an element by its logical index.
 
-    used: the coordinate of each of the tensor's dims; it does not depend on others.
+    used: the coordinate of each of the tensor's dims. Other coordinates are ignored.
     """
     text = parameters.index(desc.offset0)
     for dim, coordinate in enumerate(used):
@@ -208,8 +208,8 @@ def access(
 class Loop:
     """One loop of a nest.
 
-    Its variable, times `weight`, is part of the logical index of dim `dim`. `chains` has the digits
-    of each operand. That is one digit, unless blocks do not nest.
+    Its variable times `weight` is a term of the logical index of dim `dim`. chains: the digits of
+    each operand; one digit each, unless blocks do not nest.
     """
 
     dim: int
@@ -219,14 +219,14 @@ class Loop:
 
     @property
     def strides(self) -> tuple[int | None, ...]:
-        """The stride per operand; None where it is not constant."""
+        """The stride per operand; None if it is not constant."""
         return tuple(
             sum(digit.stride for digit in chain) if len(chain) < 2 else None
             for chain in self.chains
         )
 
     def in_vectors(self, lanes: int) -> Loop:
-        """Return the loop that takes `lanes` steps at once."""
+        """Return the loop with steps of `lanes` iterations."""
         chains = tuple(
             tuple(Digit(digit.size // lanes, digit.stride * lanes) for digit in chain)
             for chain in self.chains
@@ -234,7 +234,7 @@ class Loop:
         return Loop(self.dim, self.weight * lanes, self.size // lanes, chains)
 
     def around(self, inner: Loop) -> Loop | None:
-        """Return this loop and `inner`, the next one inside, as one; None if that cannot be."""
+        """Return this loop and the next inner loop as one; None if this is impossible."""
         if not is_one_loop(self.strides, inner.strides, inner.size):
             return None
         size = self.size * inner.size
@@ -247,9 +247,9 @@ class Loop:
 class Nest:
     """Loops, outermost first, over tensors of one logical shape, in the order of one, the leader.
 
-    They reach each element of the leader once, padding included. `shape` and `padded` are its dims
-    without and with padding. Along the dims in `skips`, the loops go past the leader, to the end of
-    another tensor's block. Along those in `masks`, padding must be recognized.
+    They visit each element of the leader once, including padding. shape, padded: the leader's dims
+    without and with padding. skips: dims along which the loops run past the leader, to the end of
+    another tensor's block. masks: dims along which padding must be detected.
     """
 
     shape: tuple[int, ...]
@@ -268,11 +268,11 @@ class Nest:
         mask_padding: bool = True,
         merge: bool = True,
     ) -> Nest:
-        """Make the nest of `descs`; tensors' dims of size 1 are broadcast to the leader's.
+        """Return the nest of `descs`. Dims of size 1 are broadcast to the leader's.
 
-        leader: the place of the tensor whose order the loops have. dims: the logical dims of the
-        loops, all by default. mask_padding: whether the leader's padding must be recognized. merge:
-        whether loops that need no index of their own are joined.
+        leader: the place of the tensor whose order the loops follow. dims: the logical dims of the
+        loops, all by default. mask_padding: whether the leader's padding must be detected. merge:
+        whether loops that need no separate index are joined.
         """
         lead = descs[leader]
         loops, skips, masks = [], [], []
@@ -297,7 +297,7 @@ class Nest:
 
     @property
     def size(self) -> int:
-        """Iterations of all loops, of a tensor that has elements."""
+        """Iterations of all loops. The tensor must have elements."""
         return math.prod(loop.size for loop in self.loops)
 
     @property
@@ -306,7 +306,7 @@ class Nest:
         return {*self.skips, *self.masks}
 
     def index_text(self, dim: int, variables: Sequence[str]) -> str:
-        """Return the logical index of `dim`, which has a loop, in terms of the loops' variables."""
+        """Return the logical index of `dim`, which must have a loop, as text of the variables."""
         terms = [
             name if loop.weight == 1 else f"{name} * {loop.weight}"
             for loop, name in zip(self.loops, variables, strict=True)
@@ -315,7 +315,7 @@ class Nest:
         return " + ".join(terms)
 
     def conditions(self, variables: Sequence[str], parameters: Parameters) -> tuple[str, str]:
-        """Return two conditions: the leader has such an element, and the element is not padding."""
+        """Return two conditions: the leader has the element, and the element is not padding."""
 
         def below(dims: Iterable[int], limits: Sequence[int]) -> str:
             return " && ".join(
@@ -327,9 +327,9 @@ class Nest:
 
 
 def _split(descs: Sequence[MemoryDesc | Spread], lead: MemoryDesc | Spread, dim: int) -> list[Loop]:
-    """Divide a dim by the blocks of all tensors, so that each loop has constant strides.
+    """Divide a dim by the blocks of all tensors into loops with constant strides.
 
-    If the blocks of two tensors do not nest (blocks of 16 and of 24), the dim stays one loop.
+    If the blocks of two tensors do not nest (blocks of 16 and 24), the dim remains one loop.
     """
     chains = [() if desc.dims[dim] == 1 < lead.dims[dim] else digits(desc, dim) for desc in descs]
     cuts = {1}
@@ -350,7 +350,7 @@ def _split(descs: Sequence[MemoryDesc | Spread], lead: MemoryDesc | Spread, dim:
 
 
 def _part(chain: Digits, low: int, size: int) -> Digits:
-    """Return the digit that `chain` makes of the part of an index that counts in steps of `low`."""
+    """Return the digit of `chain` for the `size` values of an index in steps of `low`."""
     below = 1
     for digit in reversed(chain):
         if low < below * digit.size or digit is chain[0]:
@@ -360,7 +360,7 @@ def _part(chain: Digits, low: int, size: int) -> Digits:
 
 
 def decode(number: str, names: Sequence[str], sizes: Sequence[int], parameters: Parameters) -> str:
-    """Return statements that split `number` into variables, the last one fastest."""
+    """Return statements that split `number` into variables. The last one is the fastest."""
     if not names:
         return ""
     text = ""

@@ -35,29 +35,29 @@ HALVES = ("f16", "bf16")
 BYTES = ("s8", "u8")
 INTEGERS = ("s32", *BYTES)
 F8 = ("f8_e4m3", "f8_e5m2")
-PACKED = ("s4", "u4")  # two elements in a byte
+PACKED = ("s4", "u4")  # two elements per byte
 WHOLE = (*INTEGERS, *PACKED, "s64")
-COMPUTED = ("f32", *HALVES, *INTEGERS)  # by all kernels, in f32
-WITH_F64 = (*COMPUTED, "f64")  # which is computed in f64
-CONVERTED = (*HALVES, *F8, *INTEGERS, *PACKED)  # by functions
-# One element of a result or an operand, by these functions.
+COMPUTED = ("f32", *HALVES, *INTEGERS)  # in f32, by all kernels
+WITH_F64 = (*COMPUTED, "f64")  # f64 is computed in f64
+CONVERTED = (*HALVES, *F8, *INTEGERS, *PACKED)  # types that need conversion functions
+# Expressions that convert one element of a result or an operand.
 TO_FLOAT = {"f32": "({})", "f64": "({})"} | {name: f"{name}_to_float({{}})" for name in CONVERTED}
 FROM_FLOAT = {"f32": "({})", "f64": "({})"} | {name: f"float_to_{name}({{}})" for name in CONVERTED}
-BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
-MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
-PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
+BF16_CAPABILITY = (8, 0)  # from this capability on, NVIDIA's GPUs have instructions to convert bf16
+MAXIMA_CAPABILITY = (8, 0)  # of the instruction in maxima_nvidia.cl
+PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # of the instructions in pairs_nvidia.cl
 
-LITERAL = re.compile(r"\b(\d+\.\d*)f\b")  # of a float
+LITERAL = re.compile(r"\b(\d+\.\d*)f\b")  # a float literal
 
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
-USUAL = 2.0**50  # of scalars; by two of them a denormal f32 becomes 2^-26, for f16 a zero
-GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
+USUAL = 2.0**50  # limit of scalars; two scale a denormal f32 to at most 2^-26, in f16 a zero
+GPU_BYTES = 16  # of a work-item's widest access; two or more accesses were 1 to 6 % slower
 
 
 def with_lanes(text: str, lanes: int, *, is_wide: bool = False) -> str:
-    """Fill in the number of elements that are computed at once, and the type of real numbers.
+    """Replace LANES by the number of elements computed at once, and `real` by its type.
 
-    is_wide: whether these are doubles, and so are the literals.
+    is_wide: whether real numbers, including literals, are doubles.
     """
     text = LITERAL.sub(r"\1", text) if is_wide else text
     text = text.replace("realLANES", "doubleLANES" if is_wide else "floatLANES")
@@ -65,7 +65,7 @@ def with_lanes(text: str, lanes: int, *, is_wide: bool = False) -> str:
 
 
 def is_wide(op: Operation) -> bool:
-    """Whether an operation computes in f64; reorders compute in f32."""
+    """Whether an operation computes in f64. Reorders compute in f32."""
     return op.data_type == "f64" and not isinstance(op, Reorder)
 
 
@@ -79,15 +79,15 @@ def refuse_doubles(engine: Any, op: Operation) -> Refused | None:
 
 
 def reciprocal(value: str, *, is_wide: bool) -> str:
-    """The expression of a reciprocal, correctly rounded; quotients of doubles are."""
+    """Return the expression of a correctly rounded reciprocal. A quotient of doubles is one."""
     return f"(1.0 / (double)({value}))" if is_wide else f"reciprocalLANES({value})"
 
 
 def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsize: int = 4) -> int:
-    """Return the widest vector that divides all `counts`.
+    """Return the lanes of the widest vector whose size divides all `counts`.
 
-    steps: numbers of which the vectors' offsets are sums. On a GPU a wide access must begin at a
-    multiple of its size, on a CPU it may begin anywhere. itemsize: bytes of the smallest elements.
+    steps: numbers whose sums are the offsets of vectors. On a GPU a wide access must be aligned to
+    its size, on a CPU it need not be. itemsize: bytes of the smallest elements.
     """
     divided = [*counts, *(() if engine.is_cpu else steps)]
     lanes = CPU_LANES if engine.is_cpu else GPU_BYTES // max(itemsize, 2)
@@ -97,7 +97,7 @@ def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsiz
 
 
 def smallest_float(descs: Iterable[MemoryDesc]) -> int:
-    """Return the bytes of the smallest floating-point elements; without any, of the smallest."""
+    """Return the bytes of the smallest floating-point elements or, without any, of the smallest."""
     sizes = [(desc.data_type in INTEGERS, desc.itemsize) for desc in descs]
     return min(sizes)[1]
 
@@ -132,30 +132,30 @@ def store(engine: Any, kind: str, lanes: int, pointer: str, value: str) -> str:
 
 
 def _word(kind: str, lanes: int) -> str | None:
-    """Return the type of 32-bit words as which a vector of smaller numbers is moved; None if none.
+    """Return the type of 32-bit words that moves a vector of smaller elements; None if none.
 
-    Compilers for GPUs would move each element of 16 or 8 bits by itself.
+    Without it, GPU compilers move 16-bit and 8-bit elements one by one.
     """
     words, rest = divmod(SMALL[kind] * lanes, 4) if kind in SMALL else (0, 0)
     return None if rest or not words else vector("uint", words)
 
 
 def value_type(data_type: str) -> str:
-    """Return the type of a tensor's elements in a computation."""
+    """Return the type in which a tensor's elements are computed."""
     return "float" if data_type in CONVERTED else TYPES[data_type]
 
 
 def read(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
-    """Return the expression that reads consecutive elements of a tensor, as values."""
+    """Return the expression that reads consecutive elements of a tensor, as numbers."""
     return value(data_type, lanes, read_bits(engine, data_type, lanes, pointer))
 
 
 def read_bits(
     engine: Any, data_type: str, lanes: int, pointer: str, *, is_raw: bool = False
 ) -> str:
-    """Return the expression that reads consecutive elements of a tensor, as bits in memory.
+    """Return the expression that reads consecutive elements of a tensor, as stored in memory.
 
-    is_raw: whether they are not converted, so that there are no functions for their type.
+    is_raw: whether the elements are never converted, so that their type has no functions.
     """
     kind = TYPES[data_type]
     if data_type in HALVES and _converts(engine) and lanes > 1 and not is_raw:
@@ -164,17 +164,17 @@ def read_bits(
 
 
 def value(data_type: str, lanes: int, bits: str) -> str:
-    """Return the expression that converts `bits` of memory to values."""
+    """Return the expression that converts `bits` from memory to numbers."""
     return f"{data_type}_to_{vector('float', lanes)}({bits})" if data_type in CONVERTED else bits
 
 
 def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) -> str:
-    """Return the statement that writes values as consecutive elements of a tensor."""
+    """Return the statement that writes numbers as consecutive elements of a tensor."""
     return store(engine, TYPES[data_type], lanes, pointer, bits(data_type, lanes, values))
 
 
 def bits(data_type: str, lanes: int, values: str) -> str:
-    """Return the expression that converts values to bits in memory."""
+    """Return the expression that converts numbers to bits in memory."""
     return f"float_to_{vector(data_type, lanes)}({values})" if data_type in CONVERTED else values
 
 
@@ -196,7 +196,7 @@ def half_template(engine: Any) -> str:
 def scalar_functions(data_types: Iterable[str], halves: str = "halves") -> str:
     """Return the text of the functions that convert one element of these types.
 
-    halves: the template of half types. Of several such texts in a source, the first one counts.
+    halves: the template of half types. If a source contains several such texts, the first applies.
     """
     types = set(data_types)
     names = {"HALVES": halves} if types & set(HALVES) else {}
@@ -208,7 +208,7 @@ def scalar_functions(data_types: Iterable[str], halves: str = "halves") -> str:
 
 
 def result_defines(data_type: str) -> dict[str, str]:
-    """Return RESULT, the type of a result's elements, and how floats become them and back."""
+    """Return RESULT, the element type of a result, and its conversions from and to float."""
     return {
         "RESULT": TYPES[data_type],
         "TO_RESULT(x)": FROM_FLOAT[data_type].format("x"),
@@ -217,17 +217,17 @@ def result_defines(data_type: str) -> dict[str, str]:
 
 
 def _converts(engine: Any) -> bool:
-    """Whether a device has the instructions of halves_nvidia.cl."""
+    """Whether a device has the instructions in halves_nvidia.cl."""
     return capability(engine) >= BF16_CAPABILITY
 
 
 def maxima_template(engine: Any) -> str:
-    """Return the template with the larger of two floats."""
+    """Return the template of the function for the larger of two floats."""
     return "maxima_nvidia" if capability(engine) >= MAXIMA_CAPABILITY else "maxima"
 
 
 def has_pairs(engine: Any, data_type: str) -> bool:
-    """Whether a device has the instructions of pairs_nvidia.cl for f16 or bf16."""
+    """Whether a device has the instructions in pairs_nvidia.cl for f16 or bf16."""
     return capability(engine) >= PAIRS_CAPABILITY[data_type]
 
 
@@ -237,10 +237,10 @@ def pairs_template(engine: Any, data_type: str) -> str:
 
 
 def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str, str]:
-    """Return the defines of functions whose errors are lost when a result is rounded to this type.
+    """Return defines of fast functions whose errors disappear when rounded to the result's type.
 
-    NVIDIA's native_exp(x) is off by 2 + 1.2 |x| units in the last place, which a chain of post-ops
-    might make larger; the standard leaves it to each device.
+    The error of NVIDIA's native_exp(x) is 2 + 1.2 |x| units in the last place. A chain of post-ops
+    might enlarge it. The OpenCL standard does not limit it.
     """
     is_last = result_type in HALVES and not (attr.post_ops or attr.words)
     return {"exp": "native_exp"} if is_nvidia(engine) and is_last else {}
@@ -249,10 +249,10 @@ def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str
 def quick_options(
     engine: Any, descs: Iterable[MemoryDesc], attr: Attributes, scalars: Iterable[float] = ()
 ) -> tuple[str, ...]:
-    """Return options of the compiler whose effect is lost when results are rounded to f16.
+    """Return compiler options whose effect disappears when results are rounded to f16.
 
-    If all tensors are f16, denormal numbers of f32 can be zeros, because they are below 2^-100
-    times the smallest f16. A product with two scalars must not make them larger. On NVIDIA's GPUs
+    If all tensors are f16, denormal f32 numbers may become 0, because they are below 2^-100 times
+    the smallest f16. Products with two scalars must not make them visible in f16. On NVIDIA's GPUs
     this halves the time of exponentials and quotients.
     """
     is_f16 = all(desc.data_type == "f16" for desc in descs) and not (attr.post_ops or attr.words)

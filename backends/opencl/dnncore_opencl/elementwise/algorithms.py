@@ -1,9 +1,9 @@
-"""The algorithms that operations and post-ops share, as statements in OpenCL C.
+"""Algorithms that operations and post-ops share, as statements in OpenCL C.
 
-Statements compute `x` anew. They serve scalars and vectors alike: LANES stands behind each type's
-name, for the number of elements or for nothing. A `real` is a float or, where tensors are f64, a
-double (`with_lanes` in `codegen/vectors.py`). A comparison of vectors gives a mask per lane, which
-?: takes as long as its choices are not both scalars.
+Statements replace `x` by a new value. They serve scalars and vectors: LANES follows each type's
+name and stands for the number of elements or for nothing. A `real` is a float or, if tensors are
+f64, a double (`with_lanes` in `codegen/vectors.py`). A comparison of vectors gives a mask per lane.
+?: accepts such a mask if at least one of its two choices is a vector.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dnncore_opencl.codegen.layout import Parameters
 
 
 class Step(NamedTuple):
-    """Statements that compute `x` of x, and whether they make +0 of zeros."""
+    """Statements that replace `x`. keeps_zero: whether zeros give +0."""
 
     text: str
     keeps_zero: bool = True
@@ -27,23 +27,23 @@ class Step(NamedTuple):
 ONE, ZERO = "(realLANES)(1.0f)", "(realLANES)(0.0f)"
 LINE = "const realLANES line = {alpha} * s + {beta};"
 UNIT = f"{LINE} realLANES unit = line < 0.0f ? 0.0f : line; unit = unit > 1.0f ? 1.0f : unit;"
-# The normal distribution's tail and its `share` below s; Abramowitz and Stegun, 7.1.26.
+# The normal distribution's tail, and its `share` below s; Abramowitz and Stegun, 7.1.26.
 NORMAL = (
     "const realLANES r = 1.0f / (1.0f + 0.23164189f * fabs(s)), bell = exp(-0.5f * s * s),"
     " tail = bell * r * (0.1274148f + r * (-0.14224837f + r * (0.71070687f"
     " + r * (-0.726576f + r * 0.53070271f)))), share = s > 0.0f ? 1.0f - tail : tail;"
 )
-# tanh(log(1 + e)) = n / (n + 2) with n = (1 + e)^2 - 1; beyond 20 it is 1, and n would overflow.
+# tanh(log(1 + e)) = n / (n + 2) with n = (1 + e)^2 - 1. Beyond 20 it is 1, and n would overflow.
 SOFTPLUS = (
     "const realLANES q = s > 20.0f ? 20.0f : s, e = exp(q), n = e * (e + 2.0f),"
     " ratio = n / (n + 2.0f);"
 )
-# The logistic function's slope is even: of e = exp(-|t|) it is this, without overflow or
-# cancellation. That of tanh(t) is four times the logistic one's at 2 t.
+# The slope of the logistic function is even. With e = exp(-|t|) this formula neither overflows nor
+# cancels. The slope of tanh(t) is four times the slope of the logistic function at 2 t.
 BELL = "(e / ((1.0f + e) * (1.0f + e)))"
 
-# x = f(s). As (1 + tanh(t)) / 2 is the logistic function at 2 t, gelu_tanh needs but exp. Where
-# exp(-s) overflows to infinity, what it divides becomes 0, as it should.
+# x = f(s). (1 + tanh(t)) / 2 is the logistic function at 2 t, so gelu_tanh needs only exp. If
+# exp(-s) overflows to infinity, the quotient is correctly 0.
 ELTWISE = {
     "abs": "x = fabs(s);",
     "clip": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
@@ -72,14 +72,14 @@ ELTWISE = {
     ),
     "sqrt": "x = sqrt(s);",
     "square": "x = s * s;",
-    "swish": (  # exp(t) might vanish where s * exp(t) does not
+    "swish": (  # exp(t) might underflow although s * exp(t) does not
         "const realLANES t = {alpha} * s, root = exp(-0.5f * fabs(t));"
         " x = (t > 0.0f ? s : s * root * root) / (1.0f + root * root);"
     ),
     "tanh": "x = tanh(s);",
 }
 
-# In f64, where series that are cut off are not exact enough.
+# In f64, where truncated series are not exact enough.
 ELTWISE_OF_DOUBLES = {
     "elu": "x = s > 0.0f ? s : {alpha} * expm1(s);",
     "gelu_erf": "x = 0.5f * s * erfc(-0.7071067811865476f * s);",
@@ -97,7 +97,7 @@ SLOPES = {
     "elu": "x = s > 0.0f ? 1.0f : {alpha} * exp(s);",
     "exp": "x = exp(s);",
     "gelu_erf": f"{NORMAL} x = share + s * (0.39894228f * bell);",
-    "gelu_tanh": (  # beyond 10, where the slope is 1 or 0, infinity would meet 0
+    "gelu_tanh": (  # beyond 10, where the slope is 1 or 0, infinity would be multiplied by 0
         "const realLANES q = s > 10.0f ? 10.0f : s < -10.0f ? -10.0f : s,"
         " g = 1.5957691216057308f * q * (1.0f + 0.044715f * q * q), e = exp(-fabs(g));"
         " x = (q > 0.0f ? 1.0f : e) / (1.0f + e)"
@@ -118,7 +118,7 @@ SLOPES = {
     ),
     "sqrt": "x = 0.5f / sqrt(s);",
     "square": "x = 2.0f * s;",
-    "swish": (  # beyond 128, where the slope is 1 or 0, infinity would meet 0
+    "swish": (  # beyond 128, where the slope is 1 or 0, infinity would be multiplied by 0
         "const realLANES t = {alpha} * s,"
         " q = t > 128.0f ? 128.0f : t < -128.0f ? -128.0f : t, e = exp(-fabs(q));"
         f" x = (q > 0.0f ? 1.0f : e) / (1.0f + e) + q * {BELL};"
@@ -133,7 +133,7 @@ SLOPES_OF_DOUBLES = {
     ),
 }
 
-# x = f' in terms of s, the value of f
+# x = f' as an expression of s, the value of f
 SLOPES_OF_DST = {
     "clip_v2": SLOPES["clip_v2"],
     "elu": "x = s > 0.0f ? 1.0f : s + {alpha};",
@@ -144,7 +144,7 @@ SLOPES_OF_DST = {
     "tanh": "x = (1.0f - s) * (1.0f + s);",
 }
 
-# x = x op operand. NaN, which is unequal to itself, wins in max and min.
+# x = x op operand. NaN, which is unequal to itself, is the result of max and min.
 BINARY = {
     "add": "x = x + {0};",
     "sub": "x = x - {0};",
@@ -161,17 +161,17 @@ BINARY = {
     "select": "x = convert_intLANES({1}) != 0 ? x : {0};",
 }
 
-# The algorithms of each kind of post-op: "" where a kind has none.
+# The algorithms per kind of post-op; "" for kinds without algorithms.
 POST_OP_WORDS = ("operand_types", "sum_zero_point")  # of attributes
 POST_OPS = {"eltwise": set(ELTWISE), "sum": {""}, "binary": set(BINARY), "prelu": {""}}
 
-# Common powers; drivers' pow takes long.
+# Common powers, because drivers' pow is slow.
 POWERS = {
     0: ONE, 1: "s", 2: "(s * s)", 3: "(s * s * s)", -1: "(1.0f / s)",
     0.5: "fabs(sqrt(isinf(s) ? fabs(s) : s))",  # as pow: infinite at -infinity, 0 at -0
 }  # fmt: skip
 
-# Where zeros do not give +0, as a function of alpha and beta; a negative factor gives -0.
+# Whether zeros may not give +0, depending on alpha and beta. A negative factor gives -0.
 CHANGES_ZERO: dict[str, Callable[[float, float], bool]] = {
     "clip": lambda alpha, beta: not alpha <= 0 <= beta,
     "clip_v2": lambda alpha, beta: not alpha <= 0 <= beta,
@@ -187,17 +187,17 @@ CHANGES_ZERO: dict[str, Callable[[float, float], bool]] = {
 }
 INFINITE_SLOPE = ("log", "pow", "sqrt")  # at 0, for some parameters
 SIGNED_SLOPE = ("elu", "hardsigmoid", "linear", "relu")  # at 0 it may have the sign of alpha
-LIMITED = ("clip", "clip_v2")  # slopes end at limits that are rounded to f32
+LIMITED = ("clip", "clip_v2")  # their slopes end at limits that are rounded to f32
 BINARY_CHANGES_ZERO = ("div", "ge", "le", "eq")
 
 
 def refuse_algorithm(algorithm: str, known: Collection[str]) -> Refused | None:
-    """Refuse an operation's algorithm unless it is known."""
+    """Refuse an operation whose algorithm is unknown."""
     return None if algorithm in known else Refused("algorithm", f"has no algorithm {algorithm!r}")
 
 
 def refuse_post_ops(attr: Attributes) -> Refused | None:
-    """Refuse a chain in which a kind of post-op or its algorithm is not known."""
+    """Refuse a chain with an unknown kind of post-op or an unknown algorithm."""
     for step in attr.post_ops:
         if step.algorithm not in POST_OPS.get(step.kind, ()):
             return Refused("attribute", f"has no post-op {step.kind} {step.algorithm}".rstrip())
@@ -205,7 +205,7 @@ def refuse_post_ops(attr: Attributes) -> Refused | None:
 
 
 def eltwise(function: str, alpha: float, beta: float, parameters: Parameters) -> Step:
-    """Compute x = function(x). The numbers become parameters."""
+    """Return x = function(x). Alpha and beta become parameters."""
     texts = ELTWISE | (ELTWISE_OF_DOUBLES if parameters.is_wide else {})
     text = texts["relu without slope" if function == "relu" and alpha == 0 else function]
     keeps_zero = function not in CHANGES_ZERO or not CHANGES_ZERO[function](alpha, beta)
@@ -221,7 +221,7 @@ def eltwise_gradient(
     *,
     uses_dst: bool,
 ) -> Step:
-    """Compute x = gradient * function'(x), or where it `uses_dst` that of x = function(...)."""
+    """Return x = gradient * function'(x). uses_dst: whether x is the value of the function."""
     wide = SLOPES_OF_DOUBLES if parameters.is_wide else {}
     slopes = SLOPES_OF_DST if uses_dst else SLOPES | wide
     text = slopes["constant" if function == "pow" and beta == 0 else function]
@@ -235,16 +235,17 @@ def eltwise_gradient(
 
 
 def binary(algorithm: str, operands: Sequence[str]) -> Step:
-    """Compute x = algorithm(x, *operands)."""
+    """Return x = algorithm(x, *operands)."""
     return Step(BINARY[algorithm].format(*operands), algorithm not in BINARY_CHANGES_ZERO)
 
 
 def chain(
     post_ops: Iterable[PostOp], operands: Iterable[str], old: str, parameters: Parameters
 ) -> list[Step]:
-    """Compute the steps of a chain of post-ops.
+    """Return the steps of a chain of post-ops.
 
-    operands: the expressions of all steps' operands, in order. old: that of what dst held before.
+    operands: the expressions of all steps' operands, in order. old: the expression of dst's old
+    value.
     """
     waiting = iter(operands)
     return [
@@ -269,7 +270,7 @@ def _post_op(post_op: PostOp, operands: Sequence[str], old: str, parameters: Par
 
 
 def _of_s(text: str, alpha: float, beta: float, exponent: float, parameters: Parameters) -> str:
-    """The statements with `s` for the former x, with their numbers and a power of s."""
+    """Return the statements with `s` for the old x, with numbers and a power of s filled in."""
     number = parameters.real
     if "{power}" in text:
         power = POWERS.get(exponent) or f"pow(s, (realLANES)({number(exponent)}))"

@@ -4,12 +4,11 @@ The function is
 
     float post_ops(float x, float old, int i0, int i1, ... POST_PARAMS)
 
-for a result `x`, the former value `old` of the destination (read it only
-`#ifdef POST_READS_DST`) and the element's coordinates. Where tensors are f64, both values are
-doubles. The chain's parameters follow those of the kernel, which passes `POST_ARGS` on. A function
-that calls `post_ops` declares `POST_PARAMS`. Both begin with a comma, or are empty. Numbers and
-strides are arguments, not constants, so a chain makes one program for all shapes. A coordinate
-along which an operand is broadcast is not in the code.
+for a result `x`, the old value `old` of dst (to be read only `#ifdef POST_READS_DST`) and the
+element's coordinates. If tensors are f64, both values are doubles. The chain's parameters follow
+those of the kernel, which passes POST_ARGS. A function that calls `post_ops` declares POST_PARAMS.
+Both begin with a comma, or are empty. Numbers and strides are arguments, so a chain has one program
+for all shapes. A coordinate along which an operand is broadcast is not in the code.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ CONTRACT = "#pragma OPENCL FP_CONTRACT"
 class Operand:
     """An operand of a step: the place of its memory, its first element, its strides.
 
-    One stride per coordinate of the kernel, in elements, 0 where it is broadcast. shares: the
-    neighbours along each coordinate that have one element; () for 1 along all.
+    strides: per coordinate of the kernel, in elements; 0 if the operand is broadcast. shares: how
+    many neighbours along each coordinate share one element; () for 1 along all.
     """
 
     index: int
@@ -52,11 +51,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Random:
-    """Dropout behind the first `before` steps of a chain, and stochastic rounding behind all.
+    """Dropout after the first `before` steps of a chain, and stochastic rounding after all steps.
 
-    scalars: the arguments of one element, by name: their types and their places. Behind all other
-    operands, there are the place of an element in row-major order, whose memory is not used, and
-    the mask of dropout, if there is one.
+    scalars: (name, type, place) of arguments of one element. After all other operands there are two
+    more: the place of an element in row-major order, whose memory is not used, and the mask of
+    dropout, if any.
     """
 
     attr: Attributes
@@ -65,7 +64,7 @@ class Random:
     scalars: tuple[tuple[str, str, int], ...]
 
     def steps(self, chain: Sequence[str], place: str, mask: str) -> list[str]:
-        """Add the statements to those of the chain."""
+        """Insert the statements into those of the chain."""
         drop = [dropped(self.attr, place)] if self.attr.dropout else []
         store = [f"{mask} = is_kept_here;"] if mask else []
         return [*chain[: self.before], *drop, *store, *chain[self.before :]]
@@ -73,8 +72,10 @@ class Random:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The steps around a chain: x is multiplied by the product of `factors`, and after the chain
-    divided by `scales` and moved by `zero_points`. These are the types of their operands.
+    """The steps around a chain, by the data types of their operands.
+
+    x is multiplied by `factors` before the chain. After it, x is divided by `scales`, and
+    `zero_points` are added.
     """
 
     factors: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ def epilogue(
     is_exact: bool = False,
     is_wide: bool = False,
 ) -> Epilogue:
-    """Generate a chain for `rank` coordinates; `operands` are those of its steps, in order.
+    """Generate a chain for `rank` coordinates. `operands` are the operands of its steps, in order.
 
     is_exact: whether each operation is rounded, so that results are equal on all devices. is_wide:
     whether values are doubles.

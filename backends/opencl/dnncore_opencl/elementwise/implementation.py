@@ -1,7 +1,7 @@
-"""One pass over tensors: each element of the result is an expression of the elements at its place.
+"""One pass over tensors: a result element is an expression of the elements at the same place.
 
-Eltwise, binary, sum and reorder are this pass with different expressions. A `Nest` makes loops for
-all layouts; for equal dense layouts it is one flat loop of whole vectors.
+Eltwise, binary, sum and reorder are passes with different expressions. A `Nest` provides loops for
+all layouts. For equal dense layouts it is one flat loop over whole vectors.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ QUANTIZED = ("scales", "zero_points")
 class Pass:
     """The code and the launch of one pass.
 
-    descs: the tensors in bind order. result: the place of the result among them. The steps compute
-    `x` from `v0`, `v1`, ..., the tensors' elements; that of the result is its old value. `x` is
-    stored.
+    descs: the tensors in bind order. result: the place of the result in `descs`. The steps compute
+    `x` from the tensors' elements `v0`, `v1`, ...; the result's is its old value. `x` is stored.
     """
 
     template = "elementwise"
@@ -65,23 +64,23 @@ class Pass:
         self.steps: list[str] = []
         self.keeps_zero = True
         self.quick: dict[str, str] = {}  # functions that need not be exact
-        self.options: tuple[str, ...] = ()  # of the compiler
-        self.copies_bits = False  # values of all types are then what lies in memory
-        self.keeps_integers = False  # those of integers are
+        self.options: tuple[str, ...] = ()  # compiler options
+        self.copies_bits = False  # values of all types are bits from memory, without conversion
+        self.keeps_integers = False  # values of integer types are
         self.stored = "x"
         self.old = f"v{result}"  # the result's old value
-        self.is_exact = False  # each operation is rounded
+        self.is_exact = False  # whether each operation is rounded
         self.attr = Attributes()
         self.names: dict[str, int] = {}  # the places of tensors and of their scales
-        self.row_major: int | None = None  # that of a tensor without memory; offsets are places
-        self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
+        self.row_major: int | None = None  # of a tensor without memory; its offsets are places
+        self.snippets: list[str] = []  # templates of functions, rendered for each number of lanes
         tensors = {f"b{place}": desc for place, desc in enumerate(descs)}
         self.parameters = Parameters.of(tensors, {f"b{result}"})
 
     def take(self, op: core.Operation, attr: Attributes) -> None:
         """Add the arguments of scales, zero points, dropout and rounding.
 
-        The descs are the tensors of the operation, or the last of them, and operands.
+        `descs` are all or the last tensors of the operation, then the operands.
         """
         self.attr = attr
         self.is_exact = bool(attr.scales or attr.zero_points)
@@ -98,7 +97,7 @@ class Pass:
             self._number()
 
     def take_mask(self, attr: Attributes, arguments: Mapping[int, tuple[str, MemoryDesc]]) -> None:
-        """Write the mask of dropout alone. arguments: the names of dropout's, by place."""
+        """Write only the mask of dropout. arguments: dropout's names and descs, by place."""
         self.attr = attr
         self.copies_bits = True
         for place, (name, desc) in arguments.items():
@@ -107,7 +106,7 @@ class Pass:
         self.then(Step(f"{self.kind(self.result)} x = {is_kept(attr, 'PLACE')};", keeps_zero=False))
 
     def _number(self) -> None:
-        """Add a tensor without memory whose offsets are the places of elements."""
+        """Add a tensor without memory whose offsets are the row-major places of elements."""
         self.row_major = len(self.descs)
         self.descs += (MemoryDesc(self.descs[self.result].dims, "u8"),)
 
@@ -120,7 +119,7 @@ class Pass:
         self.parameters.buffer(f"b{number}", const + TYPES[desc.data_type], Arg(place))
 
     def difference(self, name: str) -> str:
-        """The expression of an input's element minus its zero point, exactly."""
+        """Return the exact difference of an input's element and its zero point."""
         value, zero_point = f"v{self.names[name]}", self.quantity(name, "zero_points")
         return f"convert_longLANES({value}) - convert_longLANES({zero_point})"
 
@@ -129,12 +128,12 @@ class Pass:
         return next((name for name, place in self.names.items() if place == self.result), "")
 
     def quantity(self, name: str, kind: str) -> str:
-        """The expression of a scale or a zero point of a tensor; empty if it has none."""
+        """Return the expression of a scale or a zero point of a tensor; "" if it has none."""
         place = self.names.get(f"{name}_{kind}")
         return "" if place is None else f"v{place}"
 
     def dequantized(self, name: str) -> str:
-        """The expression of an input's element as a float, with its zero points and scales."""
+        """Return an input's element as a float, with its zero point and scale applied."""
         place = self.names[name]
         value, is_moved = f"v{place}", f"{name}_zero_points" in self.names
         if is_moved:
@@ -143,21 +142,21 @@ class Pass:
         return f"{value} * {scale}" if scale else value
 
     def then(self, *steps: Step) -> None:
-        """Add steps behind the start."""
+        """Append steps."""
         self.steps += [step.text for step in steps]
         self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
     def start(self, value: str, kind: str = "real") -> None:
-        """Declare x, a value of a type, by an expression."""
+        """Declare x with an initial value."""
         self.then(Step(f"{kind}LANES x = {value};"))
 
     def kind(self, place: int) -> str:
-        """The type of values of the tensor at a place."""
+        """Return the type of values of the tensor at a place."""
         data_type = self.descs[place].data_type
         return TYPES[data_type] if self.is_raw(place) else value_type(data_type)
 
     def is_raw(self, place: int) -> bool:
-        """Whether values of the tensor at a place are what lies in memory."""
+        """Whether values of the tensor at a place are bits from memory, without conversion."""
         return (
             self.copies_bits
             or (self.keeps_integers and self.descs[place].data_type in INTEGERS)
@@ -166,7 +165,7 @@ class Pass:
 
     @property
     def _exact_places(self) -> set[int]:
-        """The zero points of inputs and their tensors, which are subtracted exactly."""
+        """The places of inputs' zero points, which are subtracted exactly, and of these inputs."""
         found = set()
         for name, place in self.names.items():
             tensor = name.removesuffix("_zero_points")
@@ -175,9 +174,9 @@ class Pass:
         return found
 
     def post_ops(self, attr: Attributes) -> None:
-        """Add dropout, the chain and what happens before the result is stored.
+        """Append dropout, the chain, and the steps before the result is stored.
 
-        The operands of the chain's steps follow the result.
+        The operands of the chain's steps follow the result in bind order.
         """
         self.quick = quick_functions(self.engine, self.descs[self.result].data_type, attr)
         scalars = [x for x in self.parameters.arguments.values() if isinstance(x, float)]
@@ -190,7 +189,7 @@ class Pass:
         scale, zero_point = (self.quantity(self._result_name, kind) for kind in QUANTIZED)
         if scale:
             factor = reciprocal(scale, is_wide=self.parameters.is_wide)
-            self.then(Step(f"x = x * {factor};", keeps_zero=False))  # -0 for a negative scale
+            self.then(Step(f"x = x * {factor};", keeps_zero=False))  # a negative scale gives -0
         if zero_point:
             self.then(Step(f"x = x + {zero_point};", keeps_zero=False))
         if attr.rounding == "stochastic":
@@ -198,9 +197,9 @@ class Pass:
             self.then(Step(rounded(data_type, "PLACE"), keeps_zero=False))
 
     def launches(self) -> list[Launch]:
-        """Plan the launch; where there is no element there is none.
+        """Return the launch; none if the result has no element.
 
-        There are two where two elements share a byte.
+        If two result elements share a byte, there are two launches.
         """
         result = self.descs[self.result]
         if not result.nelems:
@@ -212,18 +211,18 @@ class Pass:
 
     @cached_property
     def _parity(self) -> str:
-        """The parameter with the parity of the elements that are written."""
+        """The parameter that selects the elements to write: those at even or at odd places."""
         return self.parameters.size(0)
 
     # -- the plan -----------------------------------------------------------------------------
 
     @cached_property
     def nest(self) -> Nest:
-        """The loops. All steps must be added before its first use."""
+        """The loops. All steps must be added before the first use."""
         return self.loops()
 
     def loops(self) -> Nest:
-        """Return the loops, in the result's order."""
+        """Return the loops, in the order of the result."""
         result = self.descs[self.result]
         alike = all(
             (d.dims, d.padded_dims) == (result.dims, result.padded_dims) for d in self.descs
@@ -232,12 +231,12 @@ class Pass:
 
     @cached_property
     def boxes(self) -> Boxes:
-        """The work-items' shares."""
+        """The boxes of work-items."""
         return Boxes.of(self.engine, self.nest, run=self.lanes)
 
     @cached_property
     def lanes(self) -> int:
-        """Elements that are computed at once. All elements of a vector are padding, or none."""
+        """Elements computed at once. A vector contains either only padding or none."""
         is_packed = any(desc.data_type in PACKED for desc in self.descs)
         is_single = is_packed or self.row_major is not None or self.parameters.is_wide
         if not self.nest.loops or is_single:
@@ -253,9 +252,9 @@ class Pass:
         return min(lanes, 1 << inner.size.bit_length() - 1)
 
     def vector_steps(self, along: Loop, others: Iterable[Loop], places: Iterable[int]) -> list[int]:
-        """Terms of the offsets of vectors along a loop, in the tensors at `places`.
+        """Return the terms of the offsets of vectors along a loop, in the tensors at `places`.
 
-        A step that is not constant counts as 1.
+        A stride that is not constant counts as 1.
         """
         others = tuple(others)
         steps = []
@@ -267,11 +266,11 @@ class Pass:
 
     @cached_property
     def grid(self) -> Grid:
-        """The launch."""
+        """The grid of the launch."""
         return Grid.of(self.engine, self.boxes.items)
 
     def launch(self) -> Launch:
-        """Return the kernel launch; there must be an element."""
+        """Return the kernel launch. The result must have elements."""
         defines = self.defines() | self.grid.defines(self.parameters) | self.quick
         widths = sorted({1, self.lanes})
         snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
@@ -293,7 +292,7 @@ class Pass:
     # -- the text -----------------------------------------------------------------------------
 
     def defines(self) -> dict[str, str]:
-        """What the template needs, beside the launch's and the parameters' defines."""
+        """Return the defines of the template, without those of the grid and the parameters."""
         return {
             "DECODE": self._decode(),
             "STEP": self.step(1),
@@ -312,22 +311,22 @@ class Pass:
 
     @cached_property
     def offsets(self) -> list[str]:
-        """The offset of each tensor's element of `r` and `t`."""
+        """The offset of each tensor's element at `r` and `t`."""
         inner = (self.boxes.inner_offset(i, self.parameters) for i in range(len(self.descs)))
         return [f"o{place}{offset}" for place, offset in enumerate(inner)]
 
     @property
     def pointers(self) -> list[str]:
-        """Where these elements are."""
+        """The pointers to these elements."""
         return [f"b{place} + {offset}" for place, offset in enumerate(self.offsets)]
 
     @cached_property
     def conditions(self) -> tuple[str, str]:
-        """Whether there is such an element, and whether it is not padding."""
+        """Conditions: the element exists, and it is not padding."""
         return self.nest.conditions(self.boxes.variables, self.parameters)
 
     def step(self, lanes: int) -> str:
-        """Return statements for `lanes` elements from `t` on; they do not read padding."""
+        """Return statements for `lanes` elements from `t` on. They do not read padding."""
         exists, inside = self.conditions
         masked = inside != "1"
         body = " ".join(self.steps)
@@ -352,7 +351,7 @@ class Pass:
         return with_lanes(text, lanes, is_wide=self.parameters.is_wide)
 
     def load(self, place: int, lanes: int) -> str:
-        """Return the expression that reads a tensor's elements, as values."""
+        """Return the expression that reads a tensor's elements as values."""
         loops = self.nest.loops
         lanes = 1 if not loops or loops[-1].strides[place] == 0 else lanes
         data_type, pointer = self.descs[place].data_type, self.pointers[place]
@@ -372,9 +371,9 @@ class Pass:
 
 
 class Passes(Implementation[OpT]):
-    """An operation that is made of passes; a subclass defines the formats of `any`.
+    """An operation that consists of passes. Subclasses define the formats that replace `any`.
 
-    Efficiency was measured on tensors beyond all caches.
+    Efficiencies were measured on tensors larger than all caches.
     """
 
     takes_repeats = True
@@ -403,11 +402,11 @@ class Passes(Implementation[OpT]):
         """Plan the passes."""
 
     def scratchpad_bytes(self, op: OpT) -> int:
-        """The bytes that several passes share."""
+        """Return the bytes of scratchpad that several passes share."""
         return 0
 
     def efficiency(self, engine: Any, descs: Sequence[MemoryDesc]) -> float:
-        """The share of the bandwidth: nearly all of it where tensors lie in one dense order."""
+        """Return the share of the bandwidth: nearly all if all tensors have one dense order."""
         result = descs[-1]
         whole = [desc for desc in descs if desc.dims == result.dims]
         if all(desc.is_dense and desc.strides == result.strides for desc in whole):
@@ -415,12 +414,12 @@ class Passes(Implementation[OpT]):
         return 0.15 if engine.is_cpu else 0.25
 
     def refuse(self, op: OpT, attr: Attributes, engine: Any) -> Refused | None:
-        """Refuse what the operation cannot do."""
+        """Refuse problems that the operation does not support."""
         return None
 
 
 class Elementwise(Passes[OpT]):
-    """An operation that is one pass; a subclass defines x."""
+    """An operation of one pass. Subclasses define x."""
 
     pass_type: ClassVar[type[Pass]] = Pass
 
@@ -439,7 +438,7 @@ class Elementwise(Passes[OpT]):
 
 
 def refuse_common(op: core.Operation, attr: Attributes, engine: Any) -> Refused | None:
-    """Refuse formats without strides, unknown post-ops, and f64 where a device lacks it."""
+    """Refuse formats without strides, unknown post-ops, and f64 on devices without it."""
     for argument, desc in op.tensors():
         if desc.format_kind != "blocked":
             return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")

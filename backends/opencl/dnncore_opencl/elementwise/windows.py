@@ -1,9 +1,9 @@
 """Kernels whose results depend on a window of a tensor (N, C[, D][, H][, W]): pooling and LRN.
 
-A work-item goes over places of the result. At each place it computes LANES elements that lie side
-by side, channels or columns. The kernel's text reads and writes tensors by defines. For a tensor
-`src`, SRC_AT(n, c, d, h, w) is an offset, LOAD_SRC(...) reads LANES elements there, and
-STORE_SRC(..., value) writes them.
+A work-item iterates over places of the result. At each place it computes LANES contiguous elements,
+channels or columns. The kernel's text accesses tensors by defines. For a tensor `src`, SRC_AT(n, c,
+d, h, w) is an offset, LOAD_SRC(...) reads LANES elements there, and STORE_SRC(..., value) writes
+them.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from dnncore_opencl.runtime.program import LaunchProgram
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
 WORKSPACE = "workspace"
-GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often
-GPU_BLOCKS = 2  # blocks in a column per work-item, likewise
-GPU_RUN = 32  # places along the innermost dim per work-item, where that is not the result's
+GPU_ROWS = 4  # places in a column per work-item, so that coordinates are computed less often
+GPU_BLOCKS = 2  # blocks in a column per work-item, for the same reason
+GPU_RUN = 32  # places along the innermost dim per work-item, if it is not the result's innermost
 
 
 class Windows:
     """The code and the launch of one kernel over the places of a result.
 
-    tensors: all in the order of binding, by name; the operands of post-ops are last. written: the
-    names of the outputs; the first one is the result. axis, lanes: `lanes` elements along the dim
-    `axis` are computed at once. innermost: the dim of the innermost loop; None for the result's
-    order.
+    tensors: all tensors by name, in bind order; the operands of post-ops are last. written: the
+    names of the outputs; the first is the result. axis, lanes: `lanes` elements along the dim
+    `axis` are computed at once. innermost: the dim of the innermost loop; None for the order of the
+    result.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class Windows:
         self.innermost = innermost
         self.parameters = Parameters.of(self.tensors, self.written, is_restrict=True)
         self.parameters.is_wide = self.result.data_type == "f64"
-        self.kind = "double" if self.parameters.is_wide else "float"  # of values, not of workspaces
+        self.kind = "double" if self.parameters.is_wide else "float"  # of values, except workspaces
         seed(attr, self.parameters, len(self.tensors))
 
     @property
     def has_steps(self) -> bool:
-        """Whether a result changes before it is stored."""
+        """Whether post-ops or rounding change results before they are stored."""
         return bool(self.attr.post_ops or self.attr.words)
 
     @cached_property
     def used(self) -> tuple[str, ...]:
-        """The coordinate of each dim."""
+        """The coordinate that each dim uses."""
         return (*COORDINATES[:2], *COORDINATES[7 - self.result.ndims :])
 
     @cached_property
@@ -106,20 +106,20 @@ class Windows:
 
     @cached_property
     def boxes(self) -> Boxes:
-        """The places."""
+        """The boxes of places."""
         if self.innermost is None:
             return Boxes.of(self.engine, self.nest, rows=GPU_ROWS)
         return Boxes.of(self.engine, self.nest, run=GPU_RUN, beside=True)
 
     def blocks(self, counts: Mapping[int, int]) -> Boxes:
-        """A place for each block of places. counts: the number of blocks along some dims."""
+        """Return boxes with one place per block. counts: the numbers of blocks along some dims."""
         loops = (replace(loop, size=counts.get(loop.dim, loop.size)) for loop in self.nest.loops)
         nest = replace(self.nest, loops=tuple(loop for loop in loops if loop.size > 1))
         return Boxes.of(self.engine, nest, rows=GPU_BLOCKS)
 
     @cached_property
     def planes(self) -> Boxes:
-        """A place for each (n, c), with padding; d, h and w are the kernel's."""
+        """One place per (n, c), including padding. The kernel iterates over d, h and w."""
         return Boxes(Nest.of([self.result], dims=(0, CHANNELS), merge=False), 1, 1)
 
     def launch(
@@ -130,9 +130,9 @@ class Windows:
         *snippets: str,
         options: tuple[str, ...] = (),
     ) -> Executable:
-        """Build the kernel, which uses `snippets`; without elements there is nothing to launch.
+        """Build the kernel, which uses `snippets`. Without elements there is no launch.
 
-        options: of the compiler.
+        options: compiler options.
         """
         if not self.result.nelems:
             return LaunchProgram(self.engine, [])
@@ -157,7 +157,7 @@ class Windows:
     # -- the text -----------------------------------------------------------------------------
 
     def _coordinates(self, boxes: Boxes) -> dict[str, str]:
-        """COORDINATES and INSIDE."""
+        """Return the defines COORDINATES and INSIDE."""
         text, size = "", self.result.dims[self.axis]
         loops = {loop.dim for loop in boxes.nest.loops}
         for name in COORDINATES:
@@ -180,7 +180,7 @@ class Windows:
         }
 
     def accesses(self) -> dict[str, str]:
-        """How each tensor is read and written."""
+        """Return the defines that read and write each tensor."""
         defines: dict[str, str] = {}
         at = ", ".join(COORDINATES)
         for name, desc in self.tensors.items():
@@ -200,12 +200,12 @@ class Windows:
         return defines
 
     def is_raw(self, name: str) -> bool:
-        """Whether values of a tensor are what lies in memory."""
+        """Whether values of a tensor are bits from memory, without conversion."""
         own = TYPES[self.tensors[name].data_type]
         return own != "float" and (name == WORKSPACE or own == self.kind)
 
     def _access(self, name: str, desc: MemoryDesc) -> dict[str, str]:
-        """NAME_AT, which does not depend on coordinates along which the tensor is broadcast."""
+        """Define NAME_AT, which ignores coordinates along which the tensor is broadcast."""
         used = [
             "0" if n == 1 and (padded == 1 or size > 1) else coordinate
             for n, padded, size, coordinate in zip(
@@ -215,7 +215,7 @@ class Windows:
         return access(name, desc, COORDINATES, used, self.parameters)
 
     def _post_ops(self) -> str:
-        """Statements that change x; braces keep their names apart from the kernel's."""
+        """Return the statements that change x. Braces separate their names from the kernel's."""
         names = [name for name, _ in self.attr.operands()]
         at = ", ".join(COORDINATES)
         text = ""
@@ -241,10 +241,10 @@ class Windows:
 def lanes_along(
     engine: Any, attr: Attributes, axis: int, tensors: Iterable[MemoryDesc], size: int
 ) -> int:
-    """Return how many of the `size` elements along `axis` can be computed at once.
+    """Return how many of the `size` elements along `axis` are computed at once.
 
-    They lie side by side in all `tensors`, and are all padding or none. On CPUs vectors may
-    overlap, unless that would add the old value of dst twice. In f64 it is one.
+    They are contiguous in all `tensors`, and either all or none are padding. On CPUs vectors may
+    overlap, unless the old value of dst would then be added twice. In f64 the result is 1.
     """
     tensors = list(tensors)
     if any(desc.data_type == "f64" for desc in tensors):
@@ -267,7 +267,7 @@ def lanes_along(
 def refuse_workspace(
     workspace: MemoryDesc | None, dims: tuple[int, ...], data_type: str
 ) -> Refused | None:
-    """Refuse a workspace of other dims or another type, or without strides; None is accepted."""
+    """Refuse a workspace of other dims, of another type, or without strides. None is accepted."""
     if workspace is None:
         return None
     got = (workspace.dims, workspace.data_type, workspace.format_kind)

@@ -1,8 +1,8 @@
-"""Inner product on CPUs, forward and backward by data, from weights in vectors of columns.
+"""Inner product on CPUs, forward and backward by data, with weights in vectors of columns.
 
-It is a 1x1 convolution of one image, whose pixels are the images: `convolution/lines.py` makes it.
-The format that weights have when theirs is `any` follows that of src or diff_src, whose elements of
-an image must follow each other; weights of other formats are left to other implementations.
+It is computed as a 1x1 convolution of one image, whose pixels are the images
+(`convolution/lines.py`). If weights are `any`, their format follows the format of src or diff_src,
+in which the elements of an image must be contiguous. Other formats of weights are refused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ EFFICIENCY = 0.7
 class Direct(Implementation[InnerProduct]):
     """The base of both directions.
 
-    names: of the tensor that is read and the one that is written. image: the one of both that may
-    have more than two dims.
+    names: of the tensor that is read, and of the tensor that is written. image: the one of these
+    that may have more than two dims.
     """
 
     name = "opencl:direct:simd"
@@ -37,7 +37,7 @@ class Direct(Implementation[InnerProduct]):
     def accept(
         self, op: InnerProduct, attr: Attributes, engine: Any, hint: object
     ) -> Accepted | Refused:
-        """Accept weights of one format, whatever the others have."""
+        """Accept weights of one format, and all formats of the other tensors."""
         if not engine.is_cpu:
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
         cpu = CpuFamily.of(engine)
@@ -69,25 +69,25 @@ class Direct(Implementation[InnerProduct]):
         return accepted(op, engine, staging, plans, EFFICIENCY)
 
     def image_tag(self, op: InnerProduct, lanes: int) -> str:
-        """What the image's `any` becomes."""
+        """Return the format that replaces the image's `any`."""
         return ROW_MAJOR[: getattr(op, self.image).ndims]
 
     def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
-        """The format of weights that goes with an image's; None if there is none."""
+        """Return the format of weights that matches an image's format; None if there is none."""
         raise NotImplementedError
 
     def refusal(self, op: InnerProduct, attr: Attributes) -> Refused | None:
-        """Return why an operation whose tensors have the wanted formats is refused, or None."""
+        """Return why an operation with the wanted formats is refused; None if it is not."""
         return None
 
     def _dense(self, image: MemoryDesc) -> MemoryDesc:
-        """The image's layout, if each image's elements follow each other, else row-major."""
+        """Return the image's layout if each image's elements are contiguous, else row-major."""
         tag = image.tag
         is_dense = tag is not None and tag[0] == "a" and not image.has_padding
         return image if is_dense else image.with_format(ROW_MAJOR[: image.ndims])
 
     def lines(self, op: InnerProduct, attr: Attributes, lanes: int) -> Lines:
-        """The operation as a sweep over one line."""
+        """Return the operation as a sweep over one line."""
         src, dst = (getattr(op, name) for name in self.names)
         depth, columns = (math.prod(desc.dims[1:]) for desc in (src, dst))
         images = src.dims[0]
@@ -105,7 +105,7 @@ class Direct(Implementation[InnerProduct]):
             weights=weights,
             dst=views[1],
             post_ops=chain(op, attr),
-            operands=tuple(  # the images are the pixels of a line
+            operands=tuple(  # a line's pixels are the images
                 replace(view, pixels=(0, 0, 0, view.pixels[0])) for view in operands(op, attr)
             ),
             is_blocked=False,
@@ -115,41 +115,41 @@ class Direct(Implementation[InnerProduct]):
 
 
 def _row_major(rows: MemoryDesc) -> MemoryDesc:
-    """A tensor of two dims, if its channels follow each other, else such a one."""
+    """Return a 2-D tensor's layout if its channels are contiguous, else row-major."""
     rows = plain(rows)
     return rows if rows.strides[1] == 1 else rows.with_format("ab")
 
 
 class DirectForward(Direct):
-    """Forward: vectors of output channels."""
+    """Forward. Vectors hold output channels."""
 
     image, names = "src", ("src", "dst")
 
     def weights_tag(self, image: MemoryDesc, lanes: int) -> str:
-        """Vectors of output channels, for each element of an image in its order."""
-        # The order of an empty image's dims is not unique, so "a" may stand anywhere.
+        """Return vectors of output channels for each element of an image, in the image's order."""
+        # The order of an empty image's dims is not unique, so "a" need not be first.
         assert image.tag is not None, "dense"
         return f"A{image.tag.replace('a', '')}{lanes}a"
 
 
 class DirectBackwardData(Direct):
-    """Backward by data: vectors of input channels, which must be last."""
+    """Backward by data. Vectors hold input channels, which must be the innermost dim."""
 
     image, names = "diff_src", ("diff_dst", "diff_src")
 
     def image_tag(self, op: InnerProduct, lanes: int) -> str:
-        """Channels last."""
+        """Return the channels-last format."""
         row_major = ROW_MAJOR[: op.src_role.ndims]
         return f"a{row_major[2:]}b"
 
     def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
-        """Vectors of input channels, for each pixel."""
+        """Return vectors of input channels for each pixel."""
         pixels = ROW_MAJOR[2 : image.ndims]
         is_whole = not pixels or image.dims[1] % lanes == 0
         return f"{pixels}Ba{lanes}b" if is_whole and image.matches(f"a{pixels}b") else None
 
     def refusal(self, op: InnerProduct, attr: Attributes) -> Refused | None:
-        """Images with pixels must have no operands of post-ops: pixels have no index."""
+        """Refuse operands of post-ops on images with pixels, because pixels have no index."""
         if op.src_role.ndims > 2 and attr.operands():
             dims = op.src_role.ndims
             return Refused("attribute", f"takes operands of post-ops if src has 2 dims; got {dims}")

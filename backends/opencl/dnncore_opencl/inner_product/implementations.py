@@ -1,4 +1,4 @@
-"""Inner product in its three directions as products over the images' flattened dims.
+"""Inner product in three directions, as products over the flattened dims of images.
 
 forward           dst[n, o] = sum over (i, y, x) of src[n, (i, y, x)] * weights[(i, y, x), o]
 backward data     diff_src[n, (i, y, x)] = sum over o of diff_dst[n, o] * weights[o, (i, y, x)]
@@ -22,7 +22,7 @@ class Forward(GemmImplementation[core.InnerProductForward]):
     """m: images; n: output channels; k: (input channel, pixels)."""
 
     def formats(self, op: core.InnerProductForward) -> dict[str, str]:
-        """Put output channels, the columns of weights, last if the family is faster so."""
+        """Put output channels, the columns of weights, last if the family prefers this."""
         tags = super().formats(op)
         if self.family.columns_last:
             rows = tags["weights"]
@@ -32,13 +32,13 @@ class Forward(GemmImplementation[core.InnerProductForward]):
     def aligned(
         self, op: core.InnerProductForward, name: str, desc: core.MemoryDesc
     ) -> core.MemoryDesc:
-        """Let rows of bytes begin at multiples of 16 bytes."""
+        """Store rows of bytes so that they begin at multiples of 16 bytes."""
         if op.src.data_type not in BYTES or name not in ("src", "weights"):
             return super().aligned(op, name, desc)
         return in_lines(desc, range(desc.ndims), desc.ndims - 1)
 
     def gemms(self, op: core.InnerProductForward, attr: Attributes) -> Iterator[Gemm]:
-        """One product."""
+        """Return one product."""
         x, w = op.src.strides, op.weights.strides
         last = len(op.tensors()) - 1
 
@@ -63,7 +63,7 @@ class BackwardData(GemmImplementation[core.InnerProductBackwardData]):
     """m: images; n: (input channel, pixels); k: output channels."""
 
     def gemms(self, op: core.InnerProductBackwardData, attr: Attributes) -> Iterator[Gemm]:
-        """One product."""
+        """Return one product."""
         y, w = op.diff_dst.strides, op.weights.strides
         yield Gemm(
             m=op.diff_src.dims[0],
@@ -80,7 +80,7 @@ class BackwardWeights(GemmImplementation[core.InnerProductBackwardWeights]):
     """m: output channels; n: (input channel, pixels); k: images."""
 
     def gemms(self, op: core.InnerProductBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
-        """One product."""
+        """Return one product."""
         x, y = op.src.strides, op.diff_dst.strides
         yield Gemm(
             m=op.diff_weights.dims[0],
@@ -94,7 +94,7 @@ class BackwardWeights(GemmImplementation[core.InnerProductBackwardWeights]):
 
 
 def _rows(strides: Sequence[int]) -> Strides:
-    """Strides of a tensor whose first dim is m and whose others are n."""
+    """Return the strides of a tensor whose first dim is m and whose other dims are n."""
     return Strides(m=strides[0], n=tuple(strides[1:]))
 
 

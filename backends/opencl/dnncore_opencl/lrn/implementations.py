@@ -28,16 +28,16 @@ from dnncore_opencl.elementwise.windows import (
     refuse_workspace,
 )
 
-MOST_KEPT = 4  # terms on each side that registers hold
-GPU_RING_LANES = 4  # floats of each; the places of 8, which f16 allows, fill the registers
-# beta: x * b**-beta; others go through pow, which takes many times as long
+MOST_KEPT = 4  # terms on each side of a window that fit in registers
+GPU_RING_LANES = 4  # floats; with 8, which f16 permits, the terms would fill the registers
+# by beta: x * b**-beta; other exponents use pow, which is many times slower
 POWERS = {
     0.5: "(x) * rsqrt(b)", 0.75: "(x) * (rsqrt(b) * sqrt(rsqrt(b)))", 1.0: "(x) / (b)",
 }  # fmt: skip
 
 
 class LRN(Implementation[backend.LRN]):
-    """Sums over windows, each added up anew, in one order."""
+    """Sums over windows. Each window is summed separately, in one order."""
 
     name = "opencl:direct"
     data_types = ("f32", *HALVES)
@@ -99,21 +99,21 @@ class LRN(Implementation[backend.LRN]):
 
 
 class Forward(LRN):
-    """Training writes the workspace, inference does not."""
+    """Forward. Only training writes the workspace."""
 
     kernel = "lrn_forward"
     like: ClassVar = {"dst": "src"}
 
 
 class Backward(LRN):
-    """Each diff_src gathers from its neighbours."""
+    """Backward. Each element of diff_src gathers from its neighbours."""
 
     kernel = "lrn_backward"
     like: ClassVar = {"diff_dst": "src", "diff_src": "src"}
 
 
 def _unit(op: backend.LRN) -> float:
-    """A power of two near the size of scale * src where base is about 2 * k."""
+    """Return a power of two near the size of scale * src where base is about 2 * k."""
     size = math.sqrt(abs(op.alpha) / op.divisor) * math.sqrt(abs(op.k) or 1.0)
     return 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
 
@@ -125,9 +125,9 @@ def _efficiency(engine: Any, lanes: int) -> float:
 
 
 def _flat(tensors: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
-    """See the spatial dims as one, where all tensors can be: fewer coordinates, longer vectors.
+    """Merge the spatial dims into one if all tensors permit: fewer coordinates, longer vectors.
 
-    One that a step broadcasts along some of them, and not along others, cannot.
+    A tensor that is broadcast along only some of them does not permit this.
     """
     spatial = {desc.dims[2:] for desc in tensors.values() if math.prod(desc.dims[2:]) != 1}
     if len(spatial) > 1:
@@ -146,8 +146,9 @@ def _vectors(
 ) -> tuple[int, int]:
     """Return the axis of vectors and their length.
 
-    Along the window's own dims a vector needs its neighbours whole, so that none may overlap, and
-    no more than one of them on each side.
+    Along a dim of the window, a vector needs whole neighbouring vectors. So vectors must not
+    overlap, and the window must not extend beyond one vector on each side. no more than one of them
+    on each side.
     """
     dims = tensors[op.result_name].dims
     found = []
@@ -161,9 +162,9 @@ def _vectors(
 
 
 def _keeps_terms(op: backend.LRN, tensors: dict[str, MemoryDesc], axis: int) -> bool:
-    """Whether to go along the channels of each place, so that a window's places are kept.
+    """Whether the innermost loop is over channels, so that the values of a window are kept.
 
-    Each costs loads, and in the backward pass divisions and roots.
+    Each value costs loads, and in the backward pass also divisions and roots.
     """
     if op.window_dims != (CHANNELS,) or axis == CHANNELS:
         return False
@@ -173,14 +174,14 @@ def _keeps_terms(op: backend.LRN, tensors: dict[str, MemoryDesc], axis: int) -> 
 
 
 def _window(op: backend.LRN, windows: Windows) -> dict[str, str]:
-    """HALF and LAST along each dim, and what the window has of it along the axis of vectors."""
+    """Return HALF and LAST along each dim, and the defines for a window along the vectors."""
     inside = windows.lanes > 1 and windows.axis in op.window_dims
     dims = windows.result.dims
     defines: dict[str, str] = {}
     for name in COORDINATES[1:]:
         dim = windows.used.index(name) if name in windows.used else -1
         seen = dim in op.window_dims and not (inside and dim == windows.axis)
-        # Half a window larger than the tensor might overflow.
+        # Half a window that is larger than the tensor might overflow.
         half = windows.parameters.size(min(op.half_window, dims[dim])) if seen else "0"
         last = windows.parameters.size(dims[dim] - 1) if dim >= 0 else "0"
         defines |= {f"HALF_{name.upper()}": half, f"LAST_{name.upper()}": last}
@@ -199,13 +200,13 @@ def _window(op: backend.LRN, windows: Windows) -> dict[str, str]:
 
 
 def _neighbours(name: str, axis: str, step: str) -> dict[str, str]:
-    """See the vector before or after that of some coordinates."""
+    """Define how the vector before or after some coordinates is read."""
     at = [f"({other}) {step}" if other == axis else other for other in COORDINATES]
     return {f"{name}(place, {', '.join(COORDINATES)})": f"SEE(place, {', '.join(at)})"}
 
 
 def _near(lanes: int, half: int) -> str:
-    """The sum of b, the vector between a and c, and of it moved by up to `half` to each side."""
+    """Return the sum of b, between a and c, and of b shifted by up to `half` to each side."""
     names = [f"({vector}).s{lane:x}" for vector in "abc" for lane in range(lanes)]
     starts = (lanes + side * shift for shift in range(1, half + 1) for side in (-1, 1))
     moved = (f"(FLOATS)({', '.join(names[start : start + lanes])})" for start in starts)

@@ -1,4 +1,4 @@
-"""Average pooling by one window, the whole image: a mean, and as its gradient a repetition."""
+"""Average pooling with the whole image as window: a mean; its gradient is a repetition."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
 
 NAME = "opencl:global"
-GPU_EFFICIENCY = 0.85  # a short row's workers are neighbours, too
+GPU_EFFICIENCY = 0.85  # workers of a short row are neighbours, too
 MEAN_OF_TWO = core.Reduction("mean", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 
 
 class Mean(Implementation[core.PoolingForward]):
-    """Forward, as a reduction."""
+    """Forward, computed as a reduction."""
 
     name = NAME
     data_types = COMPUTED
@@ -45,25 +45,25 @@ class Mean(Implementation[core.PoolingForward]):
 
 
 class Repetition(Elementwise[core.PoolingBackward]):
-    """Backward: each cell gets the same share."""
+    """Backward. Each cell gets the same share."""
 
     name = NAME
     data_types = WITH_F64
     like: ClassVar = {"diff_src": "diff_dst"}
 
     def refuse(self, op: core.PoolingBackward, attr: Attributes, engine: Any) -> Refused | None:
-        """Refuse other windows."""
+        """Refuse windows other than the whole image."""
         return _refuse(op)
 
     def compute(self, op: core.PoolingBackward, attr: Attributes, work: Pass) -> None:
-        """Divide the gradient by the cells of a plane."""
+        """Divide the gradient by the number of cells of a plane."""
         cells = work.parameters.real(op.diff_src.nelems / max(op.diff_dst.nelems, 1))
         work.start(f"v0 / {cells}")
         work.post_ops(attr)
 
 
 def _refuse(op: core.Pooling) -> Refused | None:
-    """Refuse maxima, and windows that are not just the image."""
+    """Refuse maximum pooling, and windows that are not exactly the image."""
     image = op.src_role.dims[2:]
     is_whole = all(size == 1 for size in op.dst_role.dims[2:]) and not any(op.dilations)
     if not op.is_max and is_whole and op.kernel == image and not any(op.padding_l):

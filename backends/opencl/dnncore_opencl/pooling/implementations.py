@@ -1,6 +1,6 @@
 """Pooling by maximum or average, and its gradient, for every layout.
 
-Vectors are of channels where these lie side by side, else on CPUs of columns.
+Vectors are along channels if these are contiguous, otherwise on CPUs along columns.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dnncore_opencl.elementwise.windows import CHANNELS, Windows, lanes_along, r
 from dnncore_opencl.pooling import planes as pooling_planes
 from dnncore_opencl.pooling.global_average import Mean, Repetition
 
-MOST_WITH_PLACES = 4  # lanes of two rows with their places: 8 were 15 % slower than row by row
-MOST_HELD = 192  # words of windows that a work-item of a gradient holds, of 255 registers
-UNROLLED = 16  # cells of a window that are worth code of its own
-WRITTEN = 2  # the longest stride that is part of the text
-ROWS = 2  # outputs below each other per work-item of a GPU; more took longer
-# A work-item's forward, so that two groups fit into a multiprocessor of NVIDIA's, whose compiler
-# takes 150 for rows of f16 by itself; for pairs 96 were the quickest of 48 to 96.
+MOST_WITH_PLACES = 4  # lanes of two rows with their places; 8 were 15 % slower than single rows
+MOST_HELD = 192  # 32-bit words of windows per work-item of a gradient, of 255 registers
+UNROLLED = 16  # most cells of a window for which loops are unrolled
+WRITTEN = 2  # the longest stride that is a literal in the kernel
+ROWS = 2  # vertically adjacent outputs per work-item of a GPU; more were slower
+# Registers per work-item forward, so that two work-groups fit in a multiprocessor of NVIDIA's.
+# Without a limit, the compiler uses 150 for rows of f16. For pairs, 96 was the fastest of 48 to 96.
 ROW_REGISTERS, PAIR_REGISTERS = 128, 96
-# The lowest number and minus infinity, two of each in a word.
+# The lowest number and minus infinity, two of each per word.
 LOWEST_PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "0xff80ff80u")}
 LOWEST = {
     "f64": "-0x1.fffffffffffffp1023", "f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f",
@@ -50,13 +50,13 @@ LOWEST = {
 
 
 class Pooling(Implementation[core.Pooling]):
-    """One kernel, with the workspace in any layout."""
+    """One kernel. The workspace may have any layout."""
 
     name = "opencl:gather"
     data_types = WITH_F64
     attributes = (*POST_OP_WORDS, ROUNDING)
     takes_repeats = True
-    like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
+    like: ClassVar[tuple[str, str]]  # what may be `any`, and the tensor whose format it takes
 
     def accept(
         self, op: core.Pooling, attr: Attributes, engine: Any, hint: Any
@@ -83,7 +83,7 @@ class Pooling(Implementation[core.Pooling]):
             lanes,
         )
         if op.is_max and op.src_role.data_type == "s32" and not attr.post_ops:
-            windows.kind = "int"  # which is exact
+            windows.kind = "int"  # exact for s32
         return Accepted(
             op,
             lambda: self.build(op, windows),
@@ -102,18 +102,18 @@ class Pooling(Implementation[core.Pooling]):
 
     @abstractmethod
     def build(self, op: core.Pooling, windows: Windows) -> Executable:
-        """Make the kernel of this direction."""
+        """Build the kernel of this direction."""
 
 
 class Forward(Pooling):
-    """Each work-item gathers the windows of what it writes; training writes the workspace."""
+    """Each work-item gathers the windows of its outputs. Training writes the workspace."""
 
     like = ("dst", "src")
 
     def vectors(
         self, op: core.Pooling, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
     ) -> tuple[int, int]:
-        """On CPUs columns, if channels are not side by side: src is read with the stride."""
+        """Choose columns on CPUs if channels are not contiguous; src is read with the stride."""
         channels = super().vectors(op, attr, engine, tensors)
         width = op.dst_role.ndims - 1
         row = digits(op.src_role, width)
@@ -126,7 +126,7 @@ class Forward(Pooling):
         return (width, lanes) if lanes > 1 else channels
 
     def build(self, op: core.Pooling, windows: Windows) -> Executable:
-        """Make the kernel, with code of its own for a small window."""
+        """Build the kernel. A small window has unrolled code."""
         defines = _window(op, windows)
         if windows.axis != CHANNELS:
             defines |= {
@@ -156,15 +156,15 @@ class Forward(Pooling):
 
 
 class Backward(Pooling):
-    """Deterministic: each diff_src, block of them or plane of them is one work-item's."""
+    """Deterministic: each element, block or plane of diff_src belongs to one work-item."""
 
     like = ("diff_src", "diff_dst")
 
     def build(self, op: core.Pooling, windows: Windows) -> Executable:
-        """Without vectors add to planes; on CPUs, where there are enough of them for all cores."""
+        """Choose among kernels: by planes (without vectors), by blocks of cells, or by cell."""
         defines = _window(op, windows)
         near = math.prod(int(defines[f"NEAR_{letter}"]) for letter in "DHW" if "UNROLL" in defines)
-        if near > UNROLLED or not op.dst_role.nelems:  # without a branch all are read
+        if near > UNROLLED or not op.dst_role.nelems:  # unrolled code reads all of them
             defines.pop("UNROLL", None)
         has_both = op.result.nelems and op.dst_role.nelems
         if windows.lanes == 1 and has_both and pooling_planes.fits(op, windows):
@@ -193,14 +193,14 @@ class Backward(Pooling):
 
 
 def _efficiency(engine: Any, axis: int, lanes: int) -> float:
-    """The share of the bandwidth, with vectors of channels, of columns, and with none."""
+    """Return the share of the bandwidth, for vectors of channels, vectors of columns, and none."""
     if engine.is_cpu:
         return 0.03 if lanes == 1 else 0.2 if axis == CHANNELS else 0.1
     return 0.8 if lanes > 1 else 0.5
 
 
 def _window(op: core.Pooling, windows: Windows) -> dict[str, str]:
-    """The window along D, H and W, where a dim that is absent has size 1; and what is taken."""
+    """Define the algorithm, and the window along D, H and W. Absent dims have size 1."""
     absent = 3 - len(op.kernel)
     parameters = windows.parameters
     is_small = math.prod(op.kernel) <= UNROLLED
@@ -233,12 +233,12 @@ def _window(op: core.Pooling, windows: Windows) -> dict[str, str]:
 
 
 def _limit(engine: Any, registers: int) -> tuple[str, ...]:
-    """Options of NVIDIA's compiler."""
+    """Return options of NVIDIA's compiler that limit registers."""
     return (register_limit(registers),) if is_nvidia(engine) else ()
 
 
 def _has_pairs(op: core.Pooling, windows: Windows) -> bool:
-    """Whether f16 or bf16 are compared and added two at a time, as they lie in memory."""
+    """Whether f16 or bf16 elements are compared and added in pairs, as stored in memory."""
     attr, (kind, *others) = windows.attr, {desc.data_type for _, desc in op.tensors()}
     changes = attr.post_ops or attr.scales or attr.rounding != "environment"
     is_kept = op.is_max and kind in HALVES and not others and not changes
@@ -250,7 +250,7 @@ def _pairs_template(windows: Windows) -> str:
 
 
 def _pairs(windows: Windows) -> dict[str, str]:
-    """The defines of words of two elements."""
+    """Return the defines for words of two elements."""
     engine, lanes, data_type = windows.engine, windows.lanes, windows.result.data_type
     words = lanes // 2
     lowest, infinities = LOWEST_PAIRS[data_type]
@@ -274,26 +274,26 @@ def _pairs(windows: Windows) -> dict[str, str]:
 
 
 def _shares_rows(op: core.Pooling) -> bool:
-    """Whether outputs below each other see the same cells, each by a constant tap."""
+    """Whether vertically adjacent outputs share cells, each at a constant tap."""
     if len(op.kernel) < 2 or any(op.dilations) or op.dst_role.dims[-2] == 1:
         return False
     if op.strides[-2] > WRITTEN or op.kernel[-2] <= op.strides[-2]:
         return False
     for i in range(len(op.kernel)):
         taps, stride, _, left, src, dst = _along(op, i)
-        if not src or left >= taps or (dst - 1) * stride - left >= src:  # a window sees no cell
+        if not src or left >= taps or (dst - 1) * stride - left >= src:  # a window contains no cell
             return False
     return len(digits(op.dst_role, op.dst_role.ndims - 2)) == 1
 
 
 def _makes_blocks(op: core.Pooling) -> bool:
-    """Whether cells fall into blocks which the same windows see, each by a constant tap."""
+    """Whether cells form blocks that are in the same windows, each at a constant tap."""
     is_whole = all(len(digits(op.src_role, dim)) == 1 for dim in range(2, op.src_role.ndims))
     return is_whole and max(op.strides) <= WRITTEN and not any(op.dilations)
 
 
 def _blocks(op: core.Pooling) -> dict[int, int]:
-    """How many blocks of a stride's length there are along each spatial dim."""
+    """Return the number of blocks of one stride along each spatial dim."""
     counts = {}
     for i in range(len(op.kernel)):
         _, stride, _, left, src, _ = _along(op, i)
@@ -302,7 +302,7 @@ def _blocks(op: core.Pooling) -> dict[int, int]:
 
 
 def _along(op: core.Pooling, i: int) -> tuple[int, ...]:
-    """Taps, stride, step of a tap, left padding, src and dst along a spatial dim."""
+    """Return taps, stride, step of a tap, left padding, src and dst along a spatial dim."""
     if i < 0:
         return 1, 1, 1, 0, 1, 1
     sizes = (op.src_role.dims[2 + i], op.dst_role.dims[2 + i])
@@ -310,9 +310,9 @@ def _along(op: core.Pooling, i: int) -> tuple[int, ...]:
 
 
 def _strided(lanes: int, stride: int) -> str:
-    """The expression that reads `lanes` floats, each STRIDE_W behind the one before, and no more.
+    """Return the expression that reads `lanes` floats, STRIDE_W apart, and nothing beyond the last.
 
-    The second of two vectors ends with the last float that is wanted.
+    With stride 2, the second of two vectors ends at the last float.
     """
     if stride == 1:
         return f"vload{lanes}(0, pointer)"

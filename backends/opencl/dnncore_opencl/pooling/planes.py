@@ -1,4 +1,4 @@
-"""The gradient of pooling on GPUs, by tiles of planes in local memory; rows must be plain."""
+"""The gradient of pooling on GPUs, by tiles of planes in local memory. Rows must be plain."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
 
 GROUP = 256
-CELLS_HELD = 4096  # floats of a tile: 16 KiB, half of what every device has
-ROWS_HELD = 256  # of a tile, and of the windows that see it
+CELLS_HELD = 4096  # floats per tile: 16 KiB, half of the local memory of every device
+ROWS_HELD = 256  # of a tile, and of the windows that overlap it
 
 
 def fits(op: Pooling, windows: Windows) -> bool:
-    """Whether the tensors have plain rows that fit, not of f64, and there are no post-ops."""
+    """Whether the tensors have plain rows that fit, are not f64, and there are no post-ops."""
     is_wide = windows.parameters.is_wide
     if windows.engine.is_cpu or is_wide or windows.has_steps or not 1 <= len(op.kernel) <= 2:
         return False
@@ -38,7 +38,7 @@ def fits(op: Pooling, windows: Windows) -> bool:
 
 
 def launch(op: Pooling, windows: Windows, window: Mapping[str, str]) -> Executable:
-    """Make the kernel; `window` are the defines of the operation's window."""
+    """Build the kernel. window: the defines of the operation's window."""
     engine, parameters = windows.engine, windows.parameters
     n, c, *_, width = op.src_role.dims
     height = op.src_role.dims[-2] if op.src_role.ndims > 3 else 1
@@ -82,14 +82,14 @@ def launch(op: Pooling, windows: Windows, window: Mapping[str, str]) -> Executab
 
 
 def _extent(op: Pooling, i: int) -> int:
-    """Cells from the first to the last of a window along a spatial dim, counted from the end."""
+    """Return the extent of a window in cells along a spatial dim, counted from the last dim."""
     if -i > len(op.kernel):
         return 1
     return (op.kernel[i] - 1) * (op.dilations[i] + 1) + 1
 
 
 def _phases(op: Pooling, i: int) -> int:
-    """The distance of windows that share no cell."""
+    """Return the distance, in windows, from which on windows share no cell."""
     stride = op.strides[i] if -i <= len(op.kernel) else 1
     return -(-_extent(op, i) // stride)
 

@@ -1,4 +1,4 @@
-"""What reductions combine, in OpenCL C on scalars and vectors alike."""
+"""Reduction algorithms in OpenCL C, for scalars and vectors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ SUM = "((a) + (b))"
 
 
 class Algorithm(NamedTuple):
-    """Reduction in OpenCL C, of scalars and vectors of a type TYPE.
+    """A reduction in OpenCL C, of scalars or vectors of type TYPE.
 
-    combine: a and b, beginning with `start`. term: what is combined of each x. finish: the result
-    of the x that comes out. P, EPS and SIZE are numbers.
+    term: the expression that maps each element x. combine: the expression that combines a and b;
+    the first a is `start`. finish: the expression that maps the combined x to the result. P, EPS
+    and SIZE are numbers.
     """
 
     start: str
@@ -28,7 +29,7 @@ def _norm(finish: str) -> Algorithm:
     return Algorithm("0.0f", SUM, "POWER(x, TYPE)", finish)
 
 
-# NaN is unequal to itself; once there, it stays.
+# NaN is unequal to itself. If a or b is NaN, the result is NaN.
 ALGORITHMS = {
     "max": Algorithm("-INFINITY", "((((b) > (a)) | ((b) != (b))) ? (b) : (a))"),
     "min": Algorithm("INFINITY", "((((b) < (a)) | ((b) != (b))) ? (b) : (a))"),
@@ -40,15 +41,15 @@ ALGORITHMS = {
     "norm_lp_power_p_max": _norm("x < EPS ? EPS : x"),
     "norm_lp_power_p_sum": _norm("x + EPS"),
 }
-# p: |x|**p and the root, where that is quicker than pow
+# by p: |x|**p and the root, for which there is faster code than pow
 POWERS = {1.0: ("fabs({})", "({})"), 2.0: ("({0} * {0})", "sqrt({})")}
 POW = ("pow(fabs({}), (TYPE)(P))", "pow({}, (TYPE)(INVERSE_P))")
 
 
 def reduction_defines(op: Reduction, parameters: Parameters, *, terms: bool) -> dict[str, str]:
-    """START, COMBINE, TERM and FINISH, and the numbers that they need.
+    """Return START, COMBINE, TERM and FINISH, and the numbers that they use.
 
-    terms: whether these are made of src's elements, or are what an earlier stage left.
+    terms: whether the kernel reads elements of src; otherwise results of an earlier stage.
     """
     number = parameters.real
     algorithm = ALGORITHMS[op.algorithm]

@@ -1,10 +1,10 @@
 """Reduction of some dims of a tensor to one, in one stage or two.
 
 The terms of an element of dst are divided into boxes. If dst has too few elements to keep the
-device busy, several work-items each take a part of the boxes. A second kernel combines their
-results in order, so results do not depend on timing. Vectors have neighbours along the reduced dims
-or else, on CPUs, neighbours in dst. On GPUs a work-group shares an element whose terms are
-neighbours.
+device busy, several work-items compute a part of the boxes each. A second kernel combines their
+results in order, so results do not depend on timing. Vectors are along the reduced dims if terms
+are contiguous, otherwise along dst. On GPUs a work-group shares an element whose terms are
+contiguous.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
-LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not neighbours
-CPU_TASKS = 4  # work-items per core, to end together
+BOX = 4096  # terms per box; separate sums of boxes lose fewer digits
+LONE_BOX = 64  # terms per GPU work-item if terms are not contiguous
+CPU_TASKS = 4  # work-items per core, so that cores end together
 GPU_TASKS = 8  # per multiprocessor
-TASK = 128  # work-items of a task, where terms are neighbours
-GROUP = 64  # work-items, where terms are neighbours and few
+TASK = 128  # work-items per task if terms are contiguous
+GROUP = 64  # work-items if terms are contiguous and few
 LARGEST_GROUP = 256
-FEWEST = 4  # workers of a row: more were up to 20 % slower, fewer with long vectors 10 %
-LINE = 8  # elements that workers who share them across read side by side
-ACROSS = 32  # work-items side by side across elements
-TERMS_EACH = 16  # loads of a worker, to be worth its part in combining
+FEWEST = 4  # workers per row: more were up to 20 % slower, fewer with long vectors 10 % slower
+LINE = 8  # contiguous elements that are read together by workers shared across elements
+ACROSS = 32  # neighbouring work-items across elements
+TERMS_EACH = 16  # loads per worker that justify its part in combining
 SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 
@@ -85,7 +85,7 @@ class Reduction(Implementation[core.Reduction]):
 
 @dataclass(frozen=True)
 class Stage:
-    """One launch: boxes of each element's terms, in `parts` for work-items or groups.
+    """One launch: the boxes of each element's terms, in `parts` for work-items or work-groups.
 
     lanes: terms that are combined at once. shares: the work-items of an element's part.
     """
@@ -97,15 +97,15 @@ class Stage:
 
     @property
     def boxes_per_part(self) -> int:
-        """All but the last part have so many."""
+        """Boxes per part. The last part may have fewer."""
         return -(-self.boxes.items // self.parts)
 
 
 class Stages:
     """The launches of one reduction.
 
-    places: of src and dst among the memories that are bound; operands of post-ops follow them.
-    scratchpad_start: bytes of the scratchpad that are taken.
+    places: of src and dst in bind order. Operands of post-ops follow them. scratchpad_start: bytes
+    at the beginning of the scratchpad that are already used.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Stages:
         self.padding = Nest.of([op.dst], 0, reduced)  # of dst along the reduced dims
 
     def launches(self) -> list[Launch]:
-        """Return one launch or two; none where dst has no element."""
+        """Return one launch or two; none if dst has no element."""
         if not self.op.dst.nelems:
             return []
         if self.first.parts == 1:
@@ -146,12 +146,12 @@ class Stages:
 
     @cached_property
     def _along(self) -> bool:
-        """Whether terms are neighbours."""
+        """Whether terms are contiguous."""
         return self.terms.loops[-1].strides[0] == 1
 
     @cached_property
     def side(self) -> int:
-        """How many elements of dst are computed at once; on a CPU the last vector may overlap."""
+        """How many elements of dst are computed at once. On a CPU the last vector may overlap."""
         if self._along or not self.kept.loops:
             return 1
         *outer, inner = self.kept.loops
@@ -168,18 +168,18 @@ class Stages:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """The loops over dst, the innermost in vectors."""
+        """The sizes of the loops over dst. The innermost counts vectors."""
         *outer, inner = [1, *(loop.size for loop in self.kept.loops)]
         return [*outer, -(-inner // self.side)][-len(self.kept.loops) or 1 :]
 
     @cached_property
     def elements(self) -> int:
-        """Vectors of dst."""
+        """The number of vectors of dst."""
         return math.prod(self.sizes)
 
     @cached_property
     def first(self) -> Stage:
-        """Over the terms themselves."""
+        """The stage over the terms."""
         lanes = self._lanes()
         shares = self._shares(min(self.terms.loops[-1].size, BOX) // lanes, along=self._along)
         in_rows = self._along or self.engine.is_cpu
@@ -197,7 +197,7 @@ class Stages:
 
     @cached_property
     def second(self) -> Stage:
-        """Over the results of the parts: vectors of dst, part by part."""
+        """The stage over the parts' results: vectors of dst, part by part."""
         parts = self.first.parts
         loop = Loop(0, 1, parts, ((Digit(parts, self.elements * self.side),),))
         nest = Nest((parts,), (parts,), (loop,), (), ())
@@ -216,9 +216,9 @@ class Stages:
         return min(lanes, 1 << inner.size.bit_length() - 1)
 
     def _shares(self, vectors: int, *, along: bool, span: int = ACROSS) -> Shares:
-        """Share elements of so many vectors of terms.
+        """Share elements with `vectors` vectors of terms each among work-items.
 
-        along: whether terms are neighbours; else `span` elements are read side by side.
+        along: whether terms are contiguous. Otherwise `span` elements are read side by side.
         """
         if self.engine.is_cpu:
             return Shares()
@@ -231,7 +231,7 @@ class Stages:
 
     @property
     def scratchpad_bytes(self) -> int:
-        """The bytes of the parts' results."""
+        """The bytes of the parts' results; 0 for one part."""
         parts = self.first.parts if self.op.dst.nelems else 1
         return parts * self.elements * self.side * self.parts.itemsize if parts > 1 else 0
 
@@ -248,7 +248,7 @@ class Stages:
     # -- the text -----------------------------------------------------------------------------
 
     def _launch(self, stage: Stage, *, reads_src: bool, writes_dst: bool) -> Launch:
-        """Make a launch. The scratchpad has the vectors of the first stage, part by part."""
+        """Return a launch. The scratchpad holds the vectors of the first stage, part by part."""
         sizes = [desc.nbytes // desc.itemsize for desc in (self.op.src, *self.results)]
         left = self.scratchpad_start + self.scratchpad_bytes // self.parts.itemsize
         parameters = Parameters(max(*sizes, left), is_wide=self.is_wide)
@@ -285,7 +285,7 @@ class Stages:
         return grid.launch("reduction", parameters, defines, snippets)
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
-        """KEPT, which computes from `rest` where src begins, and whether the element exists."""
+        """Return KEPT, which computes src's offset from `rest`, EXISTS and INSIDE."""
         text = decode("rest", self._names("vector"), self.sizes, parameters)
         if self.kept.loops:
             size, at = self.kept.loops[-1].size, f"vector * {self.side}"
@@ -298,7 +298,7 @@ class Stages:
         return {"KEPT": text, "EXISTS": exists, "INSIDE": inside}
 
     def _names(self, last: str = "") -> list[str]:
-        """The variables of the loops over dst."""
+        """Return the variables of the loops over dst."""
         names = [f"k{i}" for i in range(len(self.kept.loops))]
         return [*names[:-1], last] if names and last else names
 
@@ -309,7 +309,7 @@ class Stages:
         return text
 
     def _result(self, parameters: Parameters) -> dict[str, str]:
-        """DST_AT and POST_OPS; PAD_AT, where dst has padding along the reduced dims."""
+        """Return DST_AT and POST_OPS; also PAD if dst has padding along the reduced dims."""
         op, side = self.op, self.side
         text = ""
         for i, desc in enumerate(self.results[1:]):
@@ -349,7 +349,7 @@ class Stages:
         }
 
     def _types(self, lanes: int, src: str, dst: str) -> dict[str, str]:
-        """A ROW for one term of the elements, or WIDE of LANES terms of one."""
+        """Return the types: ROW for one term of SIDE elements, WIDE for LANES terms."""
         wide, side, engine = lanes * self.side, self.side, self.engine
         return {
             "SRC": TYPES[src],
@@ -368,7 +368,7 @@ class Stages:
 def bias_sums(engine: Any, op: core.Operation, scratchpad_start: int) -> Stages | None:
     """Return the sums of diff_dst's channels, the gradient of a bias; None if `op` has none.
 
-    diff_dst may have no elements, although `Reduction` refuses such a tensor.
+    diff_dst may have no elements, although `Reduction` refuses such tensors.
     """
     descs = {argument.name: desc for argument, desc in op.tensors()}
     if "diff_bias" not in descs:
@@ -381,17 +381,17 @@ def bias_sums(engine: Any, op: core.Operation, scratchpad_start: int) -> Stages 
 
 
 def _with_a_loop(nest: Nest) -> Nest:
-    """Let a nest of a single place have a loop, too."""
+    """Return the nest, with a loop of one iteration if it has none."""
     return nest if nest.loops else replace(nest, loops=(Loop(0, 1, 1, ((Digit(1, 0),),)),))
 
 
 def _boxes(nest: Nest, size: int) -> Boxes:
-    """Boxes of about `size` terms."""
+    """Return boxes of about `size` terms."""
     return Boxes(nest, max(1, size // nest.loops[-1].size), size)
 
 
 def _terms(boxes: Boxes, parameters: Parameters) -> dict[str, str]:
-    """BOX, which computes the place of a box from `rest`, and the places of its terms."""
+    """Return BOX, which computes a box's bounds and offset from `rest`, TERM_AT and IS_TERM."""
     _, inside = boxes.nest.conditions(boxes.variables, parameters)
     start = f"src_at{boxes.outer_offset(0, parameters)}"
     return {

@@ -1,7 +1,7 @@
 """Softmax and log-softmax along any axis, and their gradients, in two families.
 
-In `opencl:simd` a work-item computes one row, or several rows that lie side by side. In
-`opencl:tiled` a work-group computes one or more rows.
+In `opencl:simd` a work-item computes one row, or several adjacent rows. In `opencl:tiled` a
+work-group computes one or more rows.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg
 
-GROUP = 128  # work-items, where rows need no more
-LARGEST_GROUP = 1024  # where the device has it, and half of it where two tensors are held
-LINE = 8  # workers that read a line of 128 bytes in vectors
-ACROSS = 32  # work-items side by side across rows, a line of floats
-RUN = 256  # vectors of a long row that a worker adds up before it adds the sum to its total
+GROUP = 128  # work-items, unless rows need more
+LARGEST_GROUP = 1024  # work-items, if the device permits; half of it if two tensors are held
+LINE = 8  # workers that together read a line of 128 bytes in vectors
+ACROSS = 32  # neighbouring work-items across rows: a line of floats
+RUN = 256  # vectors per partial sum of a long row; a worker adds partial sums to its total
 MOST_HELD = 32  # floats of a tensor that a work-item keeps in registers
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors in bind order, by name: those of the operation, result last, then operands."""
+    """The tensors in bind order, by name: the operation's, with the result last, then operands."""
 
     named: Mapping[str, MemoryDesc]
     result: int
@@ -68,20 +68,20 @@ class Tensors:
 
     @classmethod
     def of(cls, op: core.Softmax, attr: Attributes) -> Tensors:
-        """Collect them; operands are called post0, post1, ...."""
+        """Collect the tensors. Operands are named post0, post1, ...."""
         named = {argument.name: desc for argument, desc in op.tensors()}
         operands = {f"post{i}": desc for i, (_, desc) in enumerate(attr.operands())}
         return cls(named | operands, len(named) - 1, attr)
 
     @property
     def descs(self) -> list[MemoryDesc]:
-        """All descriptors; with random numbers, a row-major one without memory for places."""
+        """All descriptors. With random numbers, also a row-major one without memory for places."""
         descs = list(self.named.values())
         places = [MemoryDesc(descs[self.result].dims)] if is_random(self.attr) else []
         return [*descs, *places]
 
     def may_be_vectors(self, strides: Sequence[int | None]) -> bool:
-        """Whether these strides, one per tensor, are those of neighbours; operands may repeat."""
+        """Whether these strides, one per tensor, permit vectors. Operands may be broadcast."""
         own, operands = strides[: self.result + 1], strides[self.result + 1 : len(self.named)]
         return all(s == 1 for s in own) and all(s in (0, 1) for s in operands)
 
@@ -91,7 +91,7 @@ class Rows:
     """A problem as rows along an axis.
 
     nest: the loops over rows. chains: the digits of each tensor along the axis. lanes: elements of
-    a row that are computed at once. side_by_side: rows that are computed at once.
+    a row that are computed at once. side_by_side: adjacent rows that are computed at once.
     """
 
     nest: Nest
@@ -101,7 +101,7 @@ class Rows:
 
     @classmethod
     def of(cls, engine: Any, tensors: Tensors, axis: int) -> Rows:
-        """Find vectors along the axis or, if there are none, across it."""
+        """Choose vectors along the axis or, if this is impossible, across rows."""
         descs, result = tensors.descs, tensors.descs[tensors.result]
         others = [dim for dim in range(result.ndims) if dim != axis]
         nest = Nest.of(descs, tensors.result, others)
@@ -131,7 +131,7 @@ class Rows:
 
     @property
     def step(self) -> int:
-        """The step from an element of a vector to the next, by their places in row-major order."""
+        """The distance of adjacent elements of a vector, in row-major places."""
         if self.side_by_side > 1:
             return (self.nest.loops[-1].strides[-1] or 0) // self.side_by_side
         return self.chains[-1][-1].stride
@@ -144,9 +144,9 @@ class Rows:
 
 
 class Softmax(Implementation[core.Softmax]):
-    """What both families share.
+    """The base of both families.
 
-    element_work: multiply-adds in the time of an element, for the work of the launch.
+    element_work: work of one element in multiply-adds, for the `work` of the launch.
     """
 
     element_work: float = math.inf
@@ -169,11 +169,11 @@ class Softmax(Implementation[core.Softmax]):
 
     @abstractmethod
     def efficiency(self, op: core.Softmax, engine: Any, along: bool) -> float:
-        """Claim a share of the bandwidth; `along`: whether a row's elements are neighbours."""
+        """Return the share of the bandwidth. along: whether a row's elements are contiguous."""
 
     @abstractmethod
     def shares(self, op: core.Softmax, engine: Any, rows: Rows) -> tuple[Shares, int]:
-        """Return the division of rows among work-items, and the vectors that each keeps."""
+        """Return the division of rows among work-items, and the vectors that each worker holds."""
 
     def _build(self, op: core.Softmax, attr: Attributes, engine: Any) -> Executable:
         if not op.result.nelems:
@@ -198,7 +198,7 @@ class Softmax(Implementation[core.Softmax]):
                 and tensors.named[name].data_type in ("f32", "f64")
                 and (name != "src" or name not in attr.scales)
             },
-            **({} if quick else {"HOLDS_EXP": ""}),  # quick ones cost less than their registers
+            **({} if quick else {"HOLDS_EXP": ""}),  # fast exponentials cost less than registers
             **quick,
             "LENGTH": parameters.size(op.result.dims[op.axis]),
             "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
@@ -223,7 +223,7 @@ class Softmax(Implementation[core.Softmax]):
         )
         options = quick_options(engine, tensors.named.values(), attr)
         work = op.result.nelems * self.element_work
-        # A contracted step could make a scaled x larger than the largest one, and exp infinite.
+        # A contracted step could make a scaled x larger than the maximum, and exp infinite.
         launch = grid.launch(
             kernel, parameters, defines, snippets, options, work, is_exact=bool(attr.scales)
         )
@@ -231,41 +231,41 @@ class Softmax(Implementation[core.Softmax]):
 
 
 class RowPerItem(Softmax):
-    """One work-item for a row or several: no local memory, no barrier."""
+    """One work-item computes a row or several: no local memory, no barrier."""
 
     name = "opencl:simd"
 
     def efficiency(self, op: core.Softmax, engine: Any, along: bool) -> float:
-        """Low on a GPU, where a work-item reads its row again from memory."""
+        """Low on a GPU, where a work-item rereads its row from memory."""
         if engine.is_cpu:
             return 0.35 if along else 0.08
         return 0.1
 
     def shares(self, op: core.Softmax, engine: Any, rows: Rows) -> tuple[Shares, int]:
-        """One work-item, which reads its row again from the cache."""
+        """Return one worker per row, which rereads its row from the cache."""
         return Shares(), 0
 
 
 class RowPerGroup(Softmax):
-    """Rows in registers, each of one work-item or of several that combine their shares."""
+    """Rows in registers. One or several work-items, which combine their results, share a row."""
 
     name = "opencl:tiled"
     element_work = 32
 
     def efficiency(self, op: core.Softmax, engine: Any, along: bool) -> float:
-        """For GPUs: as a copy."""
+        """On GPUs nearly as fast as a copy."""
         return 0.05 if engine.is_cpu else 0.9
 
     def shares(self, op: core.Softmax, engine: Any, rows: Rows) -> tuple[Shares, int]:
-        """The least power of two of workers that can hold the row and read whole lines."""
+        """Choose the fewest workers, a power of two, that hold the row and read whole lines."""
         largest = min(LARGEST_GROUP, engine.device.limits["max_work_group"])
         share = MOST_HELD // (rows.lanes * rows.side_by_side)
         if op.result_name != "dst":  # two tensors are held
             largest, share = largest // 2, share // 2
         across = rows.lanes == 1 and any(chain and chain[-1].stride != 1 for chain in rows.chains)
-        if across:  # so is each element's address
+        if across:  # the address of each element is held too
             share //= 2
-        share = max(1, share)  # 16 rows side by side are a share already
+        share = max(1, share)  # 16 adjacent rows already fill a worker's share
         vectors = -(-op.result.dims[op.axis] // rows.lanes)
         workers = power_of_two(-(-vectors // share))
         if across:
@@ -279,12 +279,12 @@ class RowPerGroup(Softmax):
         fits = held * rows.lanes * rows.side_by_side <= MOST_HELD
         holds_two = op.result_name != "dst" and op.result.data_type in HALVES
         if holds_two and workers == LARGEST_GROUP // 2:
-            fits = False  # one group would fill a multiprocessor: to read again was 20 % quicker
+            fits = False  # one group would fill a multiprocessor; rereading was 20 % faster
         return Shares(workers, span, across), held if fits else 0
 
 
 def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, str]:
-    """DECODE, EXISTS, INSIDE, and NAME_AT(j), the offset of a row's element j."""
+    """Return DECODE, EXISTS, INSIDE, and NAME_AT(j), the offset of element j of a row."""
     loops = rows.nest.loops
     names = [f"l{i}" for i in range(len(loops))]
     text = decode("rest", names, [loop.size for loop in loops], parameters)
@@ -304,7 +304,7 @@ def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, 
 def _post_ops(
     engine: Any, rows: Rows, tensors: Tensors, attr: Attributes, parameters: Parameters
 ) -> dict[str, str]:
-    """FINISH_WIDE and FINISH, what becomes of a vector x or a single ROW x before it is stored."""
+    """Return FINISH_WIDE and FINISH, the steps of a vector or a ROW x before it is stored."""
     result = list(tensors.named)[tensors.result].upper()
     widths = {"_WIDE": rows.lanes * rows.side_by_side, "": rows.side_by_side}
     defines = {"READS_DST": ""} if attr.reads_dst else {}
@@ -334,7 +334,7 @@ def _post_ops(
 
 
 def _scales(op: core.Softmax, attr: Attributes, parameters: Parameters) -> str:
-    """Add the arguments of one element to the parameters, and return the factor of src if any."""
+    """Add the arguments of one element to the parameters; return src's factor, if any."""
     for place, (argument, desc) in enumerate(attr.arguments(op), len(op.tensors())):
         if not argument.name.startswith("post_op_"):
             const = "" if argument.direction == "out" else "const "
@@ -345,10 +345,12 @@ def _scales(op: core.Softmax, attr: Attributes, parameters: Parameters) -> str:
 
 
 def _vectors(engine: Any, rows: Rows, tensors: Tensors, factor: str) -> dict[str, str]:
-    """WIDE and ROW, the types of a vector and of a single element; for a tensor `src`, SRC_WIDE(j)
-    and SRC(j), which read them; SRC_BITS(j), a vector as it lies in memory, of type SRC_HELD, and
-    SRC_OF(bits), its values; STORE_WIDE(j, value) and STORE(j, value), which write the result.
-    factor: of src; empty for 1.
+    """Return the types and accesses of vectors and elements.
+
+    WIDE and ROW are the types of a vector and of a single element. For a tensor `src`, SRC_WIDE(j)
+    and SRC(j) read them. SRC_BITS(j) is a vector as stored in memory, of type SRC_HELD;
+    SRC_OF(bits) converts it. STORE_WIDE(j, value) and STORE(j, value) write the result. factor: of
+    src; empty for 1.
     """
     wide = rows.lanes * rows.side_by_side
     kind = value_type(tensors.descs[tensors.result].data_type)
