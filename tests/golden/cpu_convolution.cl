@@ -11,12 +11,12 @@ static inline float post_ops(float x, const float old, const int i0, const int i
     x = x + (post0[0 + i1 * 1]);
     return x;
 }
-// Indices of up to four digits, slowest first, and the offsets that strides make of them.
+// Indices of up to four digits, slowest first, and offsets computed from digits and strides.
 
 #define DOT4(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
 #define DOT3(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z)
 #define COUNT(size) ((size).x * (size).y * (size).z * (size).w)
-#define AT_LEAST_1(size) max(size, (int4)(1))  // beside a vector, Oclgrind misreads a scalar
+#define AT_LEAST_1(size) max(size, (int4)(1))  // Oclgrind misreads a scalar next to a vector
 
 // The digits of an index.
 static inline int4 digits(int index, const int4 size) {
@@ -30,14 +30,14 @@ static inline int4 digits(int index, const int4 size) {
     return d;
 }
 
-// A quotient by the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0 means
-// divisor 1, or divisor 0 if there is nothing to divide.
+// A quotient computed with the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0
+// means divisor 1, or divisor 0 if there is nothing to divide.
 static inline int quotient(const int n, const int divisor, const uint inverse) {
     const uint q = mul_hi((uint)n, inverse);
     return inverse ? q - (q * divisor > (uint)n) : n;
 }
 
-// As digits(), with an inverse of each size.
+// As digits(), with the inverse of each size.
 static inline int4 quick_digits(int index, const int4 size, const uint4 inverse) {
     int4 d;
     int q = quotient(index, size.w, inverse.w);
@@ -66,14 +66,14 @@ static inline int4 next(int4 d, const int4 size) {
     return d;
 }
 
-// The batch's digits and, in w, the part of k, which is the slowest digit of a group's number.
+// The batch's digits and, in w, the part of k, which is the slowest digit of a work-group's number.
 static inline int4 batch_digits(const int index, const int4 batch) {
     return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
-// FETCH(p) fetches a line of memory before its use. On PoCL and Intel's runtime the language's own
-// prefetch does nothing, so a built-in function of the compiler is used. Without HAS_FETCH, as on a
-// simulator, FETCH does nothing.
+// FETCH(p) prefetches a cache line. On PoCL and Intel's runtime OpenCL's own function has no
+// effect, so a built-in function of the compiler is used. Without HAS_FETCH, as on a simulator,
+// FETCH does nothing.
 
 #ifdef HAS_FETCH
 #ifdef __has_builtin
@@ -95,18 +95,18 @@ typedef PASTE(float, LANES) floats;
 #define STORE PASTE(vstore, LANES)
 
 // Convolution for CPUs, forward and backward by data, without a matrix of patches. A work-item
-// computes `runs` runs of RUN pixels of a line, two runs at once. For each run it has two vectors
-// of channels of EACH pixel in registers. It reads the pixels of src in place, for a block of
-// channels and a line of taps. Near the border of the image, or where channels do not lie side by
-// side, it first copies them to a panel that stays in the first-level cache.
+// computes `runs` runs of RUN pixels of a line, two runs at once. Registers hold two vectors of
+// channels of EACH pixel of a run. The work-item reads the pixels of src in place, for a block of
+// channels and a line of taps. Near the border of the image, or if channels are not contiguous, it
+// first copies the pixels to a panel that remains in the first-level cache.
 //
 // LANES, RUN, MOST_PIXELS and EACH(DO) = DO(0, 0) DO(0, 1) ... DO(1, RUN - 1) are defines.
 
 #define ONCE __attribute__((opencl_unroll_hint(1)))
 #define PANEL (MOST_PIXELS * LANES)
 
-// Copies `channels` channels of pixels [lowest, highest) of a line to a panel of `count` pixels,
-// `pitch` floats each, the rest of which is zero.
+// Copies `channels` channels of pixels [lowest, highest) of a line to a panel of `count` pixels. A
+// pixel of the panel has `pitch` floats. The rest of the panel is set to zero.
 static inline void fill(__global float *panel, __global const float *line, const int pixel,
                         const int channel, const int channels, const int pitch, const int lowest,
                         const int highest, const int count) {
@@ -196,9 +196,9 @@ void convolution_direct(
 #else
     const int pitch = min(depth, LANES), is_apart = span == LANES;
 #endif
-    // Pixels of src, `copied` after each other, from `back` before that of a run's first pixel and
-    // first tap: where they are and in the panel, `step` from pixel to pixel of dst and `shift`
-    // from tap to tap.
+    // The pixels of src that a run reads, at distance `copied`. The first is `back` before the
+    // pixel of the run's first pixel and first tap. The values give their places in src and in the
+    // panel: `step` between pixels of dst, `shift` between taps.
     const int reach = (taps.w - 1) * w_k.w, back = max(0, -reach);
     const int width = ((RUN - 1) * w_n.w + abs(reach)) / copied + 1;
     const int panel_step = w_n.w / copied * pitch, panel_shift = w_k.w / copied * pitch;

@@ -28,11 +28,10 @@
 #define BAND 8
 #ifndef HALVES
 #define HALVES
-// Conversions of f16 and bf16, whose bits are in ushorts, from and to float. They use integers
-// only, so the device need not compute in f16.  stands for the number of elements or for
-// nothing.
+// Conversions of f16 and bf16, stored as ushorts, from and to float. They use only integers, so the
+// device need not support f16 arithmetic.  stands for the number of elements or for nothing.
 
-// The float of these bits; NaN does not signal, as it would not after a conversion by hardware.
+// The float of these bits. NaN is made quiet, as by a conversion in hardware.
 static inline float quiet(const uint bits) {
     const float x = as_float(bits);
     return x == x ? x : as_float(bits | 0x400000u);
@@ -50,7 +49,7 @@ static inline float bf16_to_float(const ushort bits) {
     return quiet(convert_uint(bits) << 16);
 }
 
-// To nearest, ties to even. The ulp of 0.5 + x is that of an f16 below 2^-14, a denormal one.
+// To nearest, ties to even. 0.5 + x has the ulp of a denormal f16 (below 2^-14).
 static inline ushort float_to_f16(const float x) {
     const uint size = as_uint(x) & 0x7fffffffu, sign = as_uint(x) ^ size;
     const uint denormal = as_uint(as_float(size) + 0.5f) - 0x3f000000u;
@@ -73,12 +72,12 @@ static inline float post_ops(float x, const float old, const int i0, const int i
     { const float s = x; x = s <= 0.0f ? 0.0f : s; }
     return x;
 }
-// Indices of up to four digits, slowest first, and the offsets that strides make of them.
+// Indices of up to four digits, slowest first, and offsets computed from digits and strides.
 
 #define DOT4(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
 #define DOT3(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z)
 #define COUNT(size) ((size).x * (size).y * (size).z * (size).w)
-#define AT_LEAST_1(size) max(size, (int4)(1))  // beside a vector, Oclgrind misreads a scalar
+#define AT_LEAST_1(size) max(size, (int4)(1))  // Oclgrind misreads a scalar next to a vector
 
 // The digits of an index.
 static inline int4 digits(int index, const int4 size) {
@@ -92,14 +91,14 @@ static inline int4 digits(int index, const int4 size) {
     return d;
 }
 
-// A quotient by the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0 means
-// divisor 1, or divisor 0 if there is nothing to divide.
+// A quotient computed with the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0
+// means divisor 1, or divisor 0 if there is nothing to divide.
 static inline int quotient(const int n, const int divisor, const uint inverse) {
     const uint q = mul_hi((uint)n, inverse);
     return inverse ? q - (q * divisor > (uint)n) : n;
 }
 
-// As digits(), with an inverse of each size.
+// As digits(), with the inverse of each size.
 static inline int4 quick_digits(int index, const int4 size, const uint4 inverse) {
     int4 d;
     int q = quotient(index, size.w, inverse.w);
@@ -128,13 +127,13 @@ static inline int4 next(int4 d, const int4 size) {
     return d;
 }
 
-// The batch's digits and, in w, the part of k, which is the slowest digit of a group's number.
+// The batch's digits and, in w, the part of k, which is the slowest digit of a work-group's number.
 static inline int4 batch_digits(const int index, const int4 batch) {
     return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
-// The instructions of NVIDIA's tensor cores from sm_80 on, by inline PTX. Places in local memory
-// are counted in chunks of 16 bytes from `tiles` on.
+// The instructions of NVIDIA's tensor cores from sm_80 on, as inline PTX. Places in local memory
+// are in chunks of 16 bytes, relative to `tiles`.
 
 #define UNROLL _Pragma("unroll")
 #if ELEMENT_BYTES == 1
@@ -146,7 +145,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 
 static inline uint place_of(__local const uint4 *tiles) { return (uint)(ulong)tiles; }
 
-// Begins to copy `bytes` bytes (0 to 16) of a chunk, and zeros to the rest of it.
+// Starts copying `bytes` bytes (0 to 16) of a chunk, and sets the rest of the chunk to zero.
 static inline void copy_chunk(const uint to, __global const uint4 *from, const int chunk,
                               const int bytes) {
     __asm__ volatile("{ .reg .b64 from; mad.wide.s32 from, %2, 16, %1;"
@@ -157,9 +156,9 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
 #define COPIES_END() __asm__ volatile("cp.async.commit_group;" : : : "memory")
 #define COPIES_WAIT(left) __asm__ volatile("cp.async.wait_group %0;" : : "n"(left) : "memory")
 
-// Four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit ones: lanes 8 i to 8 i + 7 have the
-// places of the rows of matrix i; each lane gets elements 2 t and 2 t + 1 of row g, t = lane % 4,
-// g = lane / 4, or with `load_columns` of column g.
+// Loads four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit elements. Lanes 8 i to 8 i + 7
+// have the places of the rows of matrix i. Each lane receives elements 2 t and 2 t + 1 of row g, t
+// = lane % 4, g = lane / 4. With `load_columns`, g is a column.
 #define LOAD_ROWS(r0, r1, r2, r3, place)                                                           \
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"            \
                      : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(place) : "memory")
@@ -172,7 +171,7 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
                      : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)                      \
                      : "r"(place) : "memory")
 
-// c[16][8] += a[16][8 or 16] * b[8 or 16][8]; MULTIPLY_INTO does not read what c held.
+// c[16][8] += a[16][8 or 16] * b[8 or 16][8]. MULTIPLY_INTO does not read the old value of c.
 #define MULTIPLY_ADD(c, a, b)                                                                      \
     {                                                                                              \
         __asm__(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
@@ -194,7 +193,7 @@ static inline uint to_tf32(const uint x) {
     return bits;
 }
 
-// Two numbers as words of 16 bits, the first one low.
+// Two numbers as 16-bit halves of a word, the first one in the low half.
 static inline uint f16_pair(const float low, const float high) {
     uint bits;
     __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
@@ -209,20 +208,21 @@ static inline uint bf16_pair(const float low, const float high) {
 
 // Matrix products on tensor cores: c[row, column] = sum over k of a[row, k] * b[column, k].
 //
-// A group computes ROWS x COLUMNS elements of c. Each of its warps has WARP_ROWS x WARP_COLUMNS of
-// them in registers. The group goes through k in stages of DEPTH values. Copies of the tiles of a
-// and b to local memory begin AHEAD stages ahead.
+// A work-group computes ROWS x COLUMNS elements of c. Each of its warps has WARP_ROWS x
+// WARP_COLUMNS of them in registers. The work-group processes k in stages of DEPTH values. Copies
+// of the tiles of a and b to local memory begin AHEAD stages ahead.
 //
-// With WIDE, four warps multiply together (`mma_wide.cl`), and WARP_ROWS and WARP_COLUMNS are theirs.
-// The tensor cores then read operands from local memory, up to IN_FLIGHT stages behind.
+// With WIDE, four warps multiply together (`mma_wide.cl`), and WARP_ROWS and WARP_COLUMNS are per
+// four warps. The tensor cores then read operands from local memory, up to IN_FLIGHT stages later.
 //
 // Operands are read in chunks of 16 bytes. If the chunks of an operand lie ALONG_K, its tiles have
 // a line of CHUNKS chunks for each row (or column). Otherwise they have a line for each k, with
-// chunks along the rows. Chunks are permuted within a line, so no two lanes use the same bank.
+// chunks along the rows. Chunks are permuted within a line, so that lanes do not conflict for a
+// bank.
 //
-// k has up to three outer digits, the taps of a convolution, and an inner one. With WINDOW, an
-// operand is an image: a if it lies along k, else b. A coordinate is a sum of a digit of k and one
-// of the row or column. Where one is outside the image, the element is 0.
+// k has up to three outer digits, the taps of a convolution, and an inner digit. With WINDOW, an
+// operand is an image: a if it lies along k, else b. A coordinate is a sum of a digit of k and a
+// digit of the row or column. If a coordinate is outside the image, the element is 0.
 
 #define WARPS_M (ROWS / WARP_ROWS)
 #define WARPS_N (COLUMNS / WARP_COLUMNS)
@@ -249,20 +249,22 @@ static inline uint bf16_pair(const float low, const float high) {
 #define A_COPIES (A_LINES / A_STEP)
 #define B_COPIES (B_LINES / B_STEP)
 
-// Where chunk `chunk` of line `line` is within the line. Lanes that read at once differ in the
-// three lowest bits of a row, in bits 2 to 4 of a column (whose order in registers is another, see
-// COLUMN_OF), and across lines in the two (32-bit) or three (16-bit elements) lowest bits of k.
+// The position of chunk `chunk` within line `line`. Lanes that read at the same time differ in the
+// three lowest bits of a row, in bits 2 to 4 of a column (in registers columns are permuted, see
+// COLUMN_OF), and across lines in the two (32-bit elements) or three (16-bit elements) lowest bits
+// of k.
 #define A_ALONG(line) (CHUNKS == 8 ? (line) & 7 : (line) >> 1 & 3)
 #define A_AT(line, chunk) ((chunk) ^ (A_ALONG_K ? A_ALONG(line) : ACROSS(line)))
 #define B_AT(line, chunk) ((chunk) ^ (B_ALONG_K ? (line) >> 2 & (CHUNKS - 1) : ACROSS(line)))
 #define ACROSS(line) (ELEMENT_BYTES == 4 ? ((line) & 3) << 1 : (line) & 7)
 
-// Where lines across k are is in tables, unless k has one digit (FLAT_K), or a lies along k and the
-// inner digit of k has whole stages (EVEN_K).
+// Tables hold the places of lines across k. No table is needed if k has one digit (FLAT_K), or if a
+// lies along k and the inner digit of k has whole stages (EVEN_K).
 #define HAS_TABLES ((!A_ALONG_K || !B_ALONG_K) && !FLAT_K && !EVEN_K)
 
-// The same in chunks from the first line. Tensor cores that read local memory prescribe it: lines of
-// 8 chunks, permuted by the line's lowest bits; longer lines are in blocks of 8 chunks.
+// The position of a chunk relative to the first line. If tensor cores read local memory, they
+// require: lines of 8 chunks, permuted by the line's lowest bits; longer lines in blocks of 8
+// chunks.
 #if WIDE
 #define LINE_CHUNKS(A) 8
 #define PLACE(A, line, chunk)                                                                      \
@@ -272,14 +274,14 @@ static inline uint bf16_pair(const float low, const float high) {
 #define PLACE(A, line, chunk) ((line) * A##_LINE + A##_AT(line, chunk))
 #endif
 
-// The row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1), and the column of an
-// element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of b along
-// k they are read that way too, since it gives each lane eight columns side by side.
+// ROW_OF: the row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1). COLUMN_OF: the
+// column of elements 0 and 2, or 1 and 3 (odd). Four 32-bit elements of a chunk across k belong to
+// four tiles. b along k is read in the same way, so that each lane has eight adjacent columns.
 #define BY_FOUR_M (!A_ALONG_K && ELEMENT_BYTES == 4)
 #define BY_FOUR_N (B_ALONG_K || ELEMENT_BYTES == 4)
-// Four warps exchange columns of b across k so that each lane has eight of one tile.
+// Four warps exchange columns of b across k, so that each lane has eight adjacent columns.
 #define EXCHANGED (WIDE && !B_ALONG_K)
-#define GATHERED (BY_FOUR_N || EXCHANGED ? 4 : 1)  // tiles of which a lane has columns side by side
+#define GATHERED (BY_FOUR_N || EXCHANGED ? 4 : 1)  // tiles in which a lane has adjacent columns
 #define ROW_OF(tile, half)                                                                         \
     (BY_FOUR_M ? (tile) / 2 * 32 + (lane >> 2) * 4 + (tile) % 2 * 2 + (half)                       \
                : (tile) * TILE_ROWS + (half) * 8 + (lane >> 2))
@@ -288,14 +290,14 @@ static inline uint bf16_pair(const float low, const float high) {
      : EXCHANGED ? (tile) / 4 * 32 + (lane & 3) * 8 + (tile) % 4 * 2 + (odd)                       \
                  : (tile) * 8 + (lane & 3) * 2 + (odd))
 
-// The column of line `line` of b along k, so that COLUMN_OF is right.
+// The column of line `line` of b along k, consistent with COLUMN_OF.
 #define COLUMN_OF_LINE(line)                                                                       \
     (WIDE ? (line) / 32 * 32 + (line) / 2 % 4 * 8 + (line) % 2 * 4 + (line) / 8 % 4 : (line))
 
-// Columns that fill up the chunks of a digit's last one are no elements of c.
+// Columns that only pad a digit to whole chunks are not elements of c.
 #define IS_COLUMN(at) (!PADDED_COLUMNS || (at) % column.w < inner_columns)
 
-// A lane's results are stored in runs, which are as long as they may be.
+// A lane's results are stored in runs, as long as possible.
 #if GATHERED == 4 && RESULT_BYTES > 1
 #define RUN uint4
 #elif RESULT_BYTES == 4 || GATHERED == 4
@@ -306,7 +308,7 @@ static inline uint bf16_pair(const float low, const float high) {
 #define WORDS (2 * GATHERED * RESULT_BYTES / 4)
 #define RUNS (WORDS * 4 / (int)sizeof(RUN))
 
-// Results as words of 32 bits, and one of them.
+// Results as 32-bit words, and one result of such words.
 #if RESULT_BYTES == 4 && !INTEGER_RESULT
 #define RESULT_WORD(values, i) as_uint((values)[i])
 #define RESULT_OF(words, i) as_float((words)[i])
@@ -324,7 +326,7 @@ static inline uint bf16_pair(const float low, const float high) {
 #define RESULT_OF(words, i) (ushort)((words)[(i) / 2] >> 16 * ((i) % 2))
 #endif
 
-// Bits of the taps of one dim that are inside: `size` pixels, the first tap at `at`, `step` apart.
+// One bit per tap of a dim, set if inside: `size` pixels, the first tap at `at`, taps `step` apart.
 static inline uint inside_bits(const int at, const int step, const int size, const int taps) {
     if (step == 1 || step == -1) {
         const int begin = clamp(step > 0 ? -at : at - size + 1, 0, taps);
@@ -336,14 +338,14 @@ static inline uint inside_bits(const int at, const int step, const int size, con
     return bits;
 }
 
-// Of a chunk, where so many elements are left.
+// Bytes of a chunk if `elements` elements remain.
 #define BYTES(elements) (clamp(elements, 0, PER_CHUNK) * ELEMENT_BYTES)
 
-#define NOWHERE INT_MIN  // the place of lines past the end
+#define NOWHERE INT_MIN  // the place of lines past the end of k
 
 #if SPLIT
-// The lower one of the two numbers that an f32 becomes has no bits below 2^-136. So numbers below
-// TINY lose bits.
+// The lower of the two numbers into which an f32 is split has no bits below 2^-136. So numbers
+// below TINY lose bits.
 #define TINY 0x1p-112f
 #define SMALL_SUM 0x1p-40f
 
@@ -358,11 +360,11 @@ static inline int has_tiny(__global const uint4 *from, const int chunk, const in
 }
 #endif
 
-#define TAP_BITS_Z 11  // where the bits of the middle dim and the slowest one begin
+#define TAP_BITS_Z 11  // the first bits of the middle dim and of the slowest dim
 #define TAP_BITS_Y 22
 
 __kernel
-#if !LIMITED  // with a required size the compiler ignores a limit of registers
+#if !LIMITED  // a required size makes the compiler ignore a limit of registers
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #endif
 void mma(
@@ -400,12 +402,12 @@ void mma(
     const int4 w_n,
     const int4 w_k,
     const int4 w_size) {
-    // Copies to lines that do not begin at a multiple of 128 bytes take twice as long. A permutation
-    // of 8 lines begins at a multiple of 1024 bytes.
+    // Copies to lines that are not aligned to 128 bytes take twice as long. A permutation of 8
+    // lines must be aligned to 1024 bytes.
     __local uint4 __attribute__((aligned(WIDE ? 1024 : 128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
     __local int is_special, is_small;
     EXCHANGE
-    // Where rows are in c. One work-item computes this for a row, and all read it.
+    // The offsets of rows in c. One work-item computes each, and all read it.
     __local int c_rows[ROWS];
 #if A_ALONG_K
     __local int a_rows[ROWS];
@@ -413,7 +415,7 @@ void mma(
     __local int a_lines[2][DEPTH];
 #endif
 #if WINDOW_A
-    __local uint a_taps[ROWS];  // those that are inside the image
+    __local uint a_taps[ROWS];  // the taps inside the image
 #endif
 #if B_ALONG_K || !HAS_TABLES
 #elif WINDOW_B
@@ -425,7 +427,8 @@ void mma(
     const int item = get_local_id(0), lane = item & 31, warp = item >> 5;
     const uint place = place_of(tiles);
 
-    // Groups that run at once share rows and columns: they go down BAND tiles, then to the right.
+    // Concurrent work-groups share rows and columns: they are ordered down BAND tiles, then to the
+    // right.
     const int group = get_group_id(0), product = quotient(group, cover.x, cover_inverse.x);
     const int4 z = quick_digits(product, (int4)(1, batch.xyz), (uint4)(0, batch_inverse.xyz)).yzwx;
     const int tile = group - product * cover.x, band = quotient(tile, cover.y, cover_inverse.y);
@@ -437,7 +440,8 @@ void mma(
     const int first = z.w * part, end = min(stages, first + part);
     const int k_outer = k.x * k.y * k.z;
 
-    // Which chunks this work-item copies: in each stage its own place along lines, of some lines.
+    // The chunks that this work-item copies: in each stage the same position in lines, in some of
+    // the lines.
     a += a_batch.w + DOT3(a_batch, z);
     b += b_batch.w + DOT3(b_batch, z);
     const int a_chunk = item % A_LINE, a_line = item / A_LINE;
@@ -483,9 +487,9 @@ void mma(
     const int b_bytes = b_first < columns ? BYTES(inner_columns - b_in) : 0;
 #endif
 
-    // Along k: the taps and the chunk of the inner digit that come next, and how far these are.
+    // Along k: the next taps, the next chunk of the inner digit, and their offsets.
 #if A_ALONG_K || B_ALONG_K
-    // If both operands lie along k their lines are of one length: the same place in k.
+    // If both operands lie along k, their lines have the same length and the same place in k.
     const int inner_chunks = k.w / PER_CHUNK, k_chunk = A_ALONG_K ? a_chunk : b_chunk;
     int at_chunk, a_from, b_from, k_from;
     uint taps;
@@ -523,13 +527,13 @@ void mma(
 #define CHUNK_BYTES
 #endif
 
-// Across k: where the lines of stage `stage` are, for a later COPY.
+// Across k: store the places of the lines of stage `stage` for a later COPY.
 #if !HAS_TABLES
 #define FIRST_LINE
 #define PREPARE(stage)
 #elif WIDE
-// A work-item goes from line to line, from stage to stage: sums of digits take less time than
-// quotients, and all wait for them.
+// A work-item adds digits from stage to stage, because this takes less time than quotients, and all
+// work-items wait for it.
     const int4 line_step = quick_digits(DEPTH, k, k_inverse);
     int4 line;
 #define FIRST_LINE line = quick_digits(first * DEPTH + item, k, k_inverse);
@@ -574,8 +578,8 @@ void mma(
 #define PREPARE_B(slot, d) b_lines[slot][item] = is_there ? DOT4(b_k, d) : NOWHERE;
 #endif
 
-// Where this work-item's chunks go within a tile: of its first line and of the next; every second
-// line is alike but for whole lines, which are constants.
+// The places in a tile of this work-item's first two lines. The places of later lines differ from
+// one of these by whole lines, which are constants.
 #define TILE_PLACE(A, line, chunk) (PLACE(A, line, chunk) * 16)
 #define STEP_BYTES(A) (A##_STEP * LINE_CHUNKS(A) * 16)
     const uint a_to[2] = {TILE_PLACE(A, a_line, a_chunk),
@@ -642,11 +646,11 @@ void mma(
 #define PLACE_IN_K(stage)
 #endif
 
-// What is done with chunks: they are copied to a tile.
+// The operation on chunks: a copy to a tile.
 #define TAKE copy_chunk
 
-// A stage is copied in parts, beside all steps but the last, which multiplies behind the barrier;
-// one that is not needed is all zeros.
+// The copy of a stage is divided into parts, one during each step but the last, which multiplies
+// after the barrier. A stage that is not needed is set to zero.
 #define COPY_BEGINS(stage, to_)                                                                    \
     const uint to = to_;                                                                           \
     const int is_needed = (stage) < end, slot = (stage) & 1;                                       \
@@ -670,8 +674,8 @@ void mma(
 #else
     const int warp_row = warp % WARPS_M * WARP_ROWS, warp_column = warp / WARPS_M * WARP_COLUMNS;
 
-// A step's part of a or b, in registers as MULTIPLY_ADD takes it, and where lanes find theirs: the
-// places within a tile that are not apart by a constant.
+// A step's part of a or b, in registers in the form for MULTIPLY_ADD, and the places where a lane
+// finds it. Only places within a tile whose distance is not constant are stored.
 #if A_ALONG_K
     uint a_places[STEPS];
     UNROLL for (int i = 0; i < STEPS; i++)
@@ -728,7 +732,7 @@ void mma(
     }
 #endif
 
-// What a step multiplies is in registers a step before.
+// The operands of a step are loaded to registers one step earlier.
     uint a_part[2][TILES_M][4], b_part[2][TILES_N][2];
 #define FETCH(step)                                                                                \
     UNROLL for (int j = 0; j < TILES_N; j++) LOAD_B(j, step, b_part[(step) & 1])                   \
@@ -738,10 +742,10 @@ void mma(
 
     SUM sums[TILES_M][TILES_N][4];
 #if SPLIT
-// Each number is a sum of two that tensor cores take, which is 11 bits: the high one is rounded, so
-// that few are left to the low one. The product of the low ones is left out: it is 2^-22 of the
-// whole at most. Tensor cores truncate their sums: so those of CHAIN steps are added by the vector
-// unit, which rounds.
+// Each number is split into two numbers of 11 bits, which tensor cores support. The high one is
+// rounded, so that the low one has fewer bits. The product of the low ones is omitted; it is at
+// most 2^-22 of the whole. Tensor cores truncate their sums, so sums of CHAIN steps are added by
+// the vector unit, which rounds.
     float chain[TILES_M][TILES_N][4];
 #define MULTIPLY(step)                                                                             \
     {                                                                                              \
@@ -872,9 +876,9 @@ void mma(
     COPIES_WAIT(0);
 
 #if SPLIT
-    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN, and they lose bits of tiny
-    // factors. Then fma computes the tile. Tiny factors matter only where a sum is small, so only
-    // then they are looked for.
+    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN, and they lose bits of
+    // tiny factors. In these cases fma computes the tile again. Tiny factors matter only if a sum
+    // is small, so only then the operands are searched for them.
     int special = 0, small = 0;
     UNROLL for (int i = 0; i < TILES_M; i++)
         UNROLL for (int j = 0; j < TILES_N; j++)

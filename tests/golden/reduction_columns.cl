@@ -33,10 +33,10 @@
 #define COUNT p11
 #define INDEX int
 #define UINDEX uint
-// Items that are shared by work-items. WORKERS work-items share an item, and a group has SPAN
-// items. Neighbours in a group are workers of one item. With ACROSS, they have the same share of
-// neighbouring items. A single worker takes COUNT of the ITEMS. The result of an item is a ROW;
-// WIDE has LANES ROWs.
+// Items shared by work-items. WORKERS work-items share an item, and a work-group has SPAN items.
+// Neighbouring work-items belong to one item. With ACROSS, they have the same share of neighbouring
+// items. A single worker computes COUNT of the ITEMS. The result of an item is a ROW. WIDE has
+// LANES ROWs.
 
 #if WORKERS == 1
 #define SHARED __local ROW *const shared = 0;
@@ -55,7 +55,7 @@
 #endif
 #endif
 
-// With several workers, all execute the body because of its barriers, even without an item.
+// With several workers, all work-items execute the body, because it has barriers.
 #define OVER_ITEMS                                                                                 \
     SHARED                                                                                         \
     const int worker = WORKER;                                                                     \
@@ -78,8 +78,8 @@
 #if WORKERS == 1
 #define COMBINE_WORKERS(COMBINE)
 #elif defined(SHUFFLE) && !defined(ACROSS)
-#define SUB_GROUPS (WORKERS > SUB_GROUP ? WORKERS / SUB_GROUP : 1) // of an item
-// A shuffle is no operand of COMBINE: all work-items must execute it, and COMBINE may skip
+#define SUB_GROUPS (WORKERS > SUB_GROUP ? WORKERS / SUB_GROUP : 1) // per item
+// A shuffle must not be an operand of COMBINE: all work-items must execute it, but COMBINE may skip
 // operands.
 #define COMBINE_NEIGHBOURS(COMBINE, count)                                                         \
     for (int i = 1; i < count; i *= 2) {                                                           \
@@ -114,15 +114,15 @@
     rest = mine[-worker * STEP];
 #endif
 
-// Elements of a result, each combined of terms. An item (groups.cl) is a part of the boxes of terms
-// of one element, or of SIDE elements that lie side by side. Its workers go through it in WIDE
-// vectors of terms, and in single ROWs for the rest. Boxes are combined one after the other, so
-// long sums lose few digits.
+// Each element of a result is combined from terms. An item (groups.cl) is a part of the boxes of
+// terms of one element, or of SIDE contiguous elements. Its workers process it in WIDE vectors of
+// terms, and the rest in single ROWs. Boxes are combined one after the other, so long sums lose few
+// digits.
 //
-// KEPT computes from `rest` where an element's terms begin in src. EXISTS is whether there is such
-// an element, INSIDE whether it is not padding, which is zero. BOX sets a box's bounds. A kernel
-// with DST_AT finishes the result. A kernel without it stores an item's result at LEFT_AT for the
-// next stage.
+// KEPT computes from `rest` where an element's terms begin in src. EXISTS: whether the element
+// exists. INSIDE: whether it is not padding, which is zero. BOX sets a box's bounds. A kernel with
+// DST_AT applies the epilogue. A kernel without it stores an item's result at LEFT_AT for the next
+// stage.
 
 REDUCTION(combined, COMBINE)
 

@@ -8,10 +8,10 @@
 #define PIXELS_ACROSS 4
 #define POINTS_DOWN src_points_down
 #define POINTS_ACROSS src_points_across
-// Definitions for all transforms of Winograd's convolution on GPUs. A transform in 2-D transforms
-// all columns, then all rows. A plane is a matrix for the product at one position: of tiles by
-// channels, or of filters by channels. OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS, and LANES,
-// the channels of a vector, are defines. Vectors are aligned.
+// Definitions for all transforms of Winograd's convolution on GPUs. 2-D transforms transform first
+// all columns, then all rows. A plane is one matrix of the product at one position: tiles by
+// channels, or weights, columns by depth. Defines: OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS,
+// and LANES, the channels of a vector. Vectors are aligned.
 
 #define TAPS 3
 #if LANES == 1
@@ -24,8 +24,8 @@ typedef PASTE(float, LANES) floats;
 #define VECTOR(pointer) (*(__global floats *)(pointer))
 #define CONST_VECTOR(pointer) (*(__global const floats *)(pointer))
 
-// Replaces all of `count` values that are not finite by those of an expression of their index. Only
-// the expression needs a loop that is not unrolled.
+// Replaces each of `count` values that is not finite by `expression`, which may use `index`. The
+// loop over `expression` is not unrolled.
 #define REPLACE_WHAT_IS_NOT_FINITE(values, count, index, expression)                               \
     {                                                                                              \
         int is_finite = 1;                                                                         \
@@ -119,10 +119,10 @@ static inline void weights_taps_across(const floats *x, const int step, floats *
 }
 // Winograd's convolution: tiles of an image become points. A tile d of src becomes SRC d SRC^T.
 // Backward by weights, a tile d of diff_dst becomes DST^T d DST. A work-item transforms one vector
-// of channels of a tile. made[position][tile][channel] begins at `start`; positions are `plane`
-// apart.
+// of channels of a tile. made[position][tile][channel] begins at `start`. Positions are `plane`
+// elements apart.
 //
-// PIXELS_DOWN and _ACROSS, of a tile, and POINTS_DOWN and _ACROSS, functions, are defines.
+// Defines: PIXELS_DOWN and _ACROSS, the size of a tile; POINTS_DOWN and _ACROSS, functions.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void winograd_planes_points(

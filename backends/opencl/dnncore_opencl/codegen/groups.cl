@@ -1,7 +1,7 @@
-// Items that are shared by work-items. WORKERS work-items share an item, and a group has SPAN
-// items. Neighbours in a group are workers of one item. With ACROSS, they have the same share of
-// neighbouring items. A single worker takes COUNT of the ITEMS. The result of an item is a ROW;
-// WIDE has LANES ROWs.
+// Items shared by work-items. WORKERS work-items share an item, and a work-group has SPAN items.
+// Neighbouring work-items belong to one item. With ACROSS, they have the same share of neighbouring
+// items. A single worker computes COUNT of the ITEMS. The result of an item is a ROW. WIDE has
+// LANES ROWs.
 
 #if WORKERS == 1
 #define SHARED __local ROW *const shared = 0;
@@ -20,7 +20,7 @@
 #endif
 #endif
 
-// With several workers, all execute the body because of its barriers, even without an item.
+// With several workers, all work-items execute the body, because it has barriers.
 #define OVER_ITEMS                                                                                 \
     SHARED                                                                                         \
     const int worker = WORKER;                                                                     \
@@ -43,8 +43,8 @@
 #if WORKERS == 1
 #define COMBINE_WORKERS(COMBINE)
 #elif defined(SHUFFLE) && !defined(ACROSS)
-#define SUB_GROUPS (WORKERS > SUB_GROUP ? WORKERS / SUB_GROUP : 1) // of an item
-// A shuffle is no operand of COMBINE: all work-items must execute it, and COMBINE may skip
+#define SUB_GROUPS (WORKERS > SUB_GROUP ? WORKERS / SUB_GROUP : 1) // per item
+// A shuffle must not be an operand of COMBINE: all work-items must execute it, but COMBINE may skip
 // operands.
 #define COMBINE_NEIGHBOURS(COMBINE, count)                                                         \
     for (int i = 1; i < count; i *= 2) {                                                           \

@@ -1,8 +1,7 @@
-// Conversions of f16 and bf16, whose bits are in ushorts, from and to float. They use integers
-// only, so the device need not compute in f16. LANES stands for the number of elements or for
-// nothing.
+// Conversions of f16 and bf16, stored as ushorts, from and to float. They use only integers, so the
+// device need not support f16 arithmetic. LANES stands for the number of elements or for nothing.
 
-// The float of these bits; NaN does not signal, as it would not after a conversion by hardware.
+// The float of these bits. NaN is made quiet, as by a conversion in hardware.
 static inline floatLANES quietLANES(const uintLANES bits) {
     const floatLANES x = as_floatLANES(bits);
     return x == x ? x : as_floatLANES(bits | 0x400000u);
@@ -20,7 +19,7 @@ static inline floatLANES bf16_to_floatLANES(const ushortLANES bits) {
     return quietLANES(convert_uintLANES(bits) << 16);
 }
 
-// To nearest, ties to even. The ulp of 0.5 + x is that of an f16 below 2^-14, a denormal one.
+// To nearest, ties to even. 0.5 + x has the ulp of a denormal f16 (below 2^-14).
 static inline ushortLANES float_to_f16LANES(const floatLANES x) {
     const uintLANES size = as_uintLANES(x) & 0x7fffffffu, sign = as_uintLANES(x) ^ size;
     const uintLANES denormal = as_uintLANES(as_floatLANES(size) + 0.5f) - 0x3f000000u;

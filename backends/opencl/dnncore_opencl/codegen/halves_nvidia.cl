@@ -1,9 +1,8 @@
-// f16 and bf16, whose bits are in ushorts, from and to float, by the instructions of NVIDIA's GPUs
-// of compute capability 8.0 and later: two elements at a time, so that vectors are moved as words
-// of 32 bits. LANES stands for the number of elements or for nothing.
+// Conversions of f16 and bf16, stored as ushorts, from and to float, by instructions of NVIDIA's
+// GPUs of compute capability 8.0 and later. They convert two elements at a time, so vectors are
+// moved as 32-bit words. LANES stands for the number of elements or for nothing.
 
-// Reads a vector at once. The compiler would read its elements one by one if a load has a
-// condition.
+// Reads a vector at once. The compiler would read its elements one by one if a load is conditional.
 static inline ushortLANES load_ushortLANES(__global const ushort *from)
 {
     ushortLANES bits;
@@ -53,7 +52,7 @@ static inline floatLANES bf16_to_floatLANES(const ushortLANES bits)
     return x;
 }
 
-// From float, where the instruction takes the second element first.
+// From float. The instruction's first operand is the second element.
 #define FROM_FLOATS(single, pair)                                                                  \
     {                                                                                              \
         ushortLANES bits;                                                                          \

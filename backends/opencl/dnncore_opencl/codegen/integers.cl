@@ -1,5 +1,5 @@
-// Conversions of integers from and to float: to nearest, ties to even, saturated; NaN becomes 0.
-// LANES stands for the number of elements or for nothing.
+// Conversions between integers and float. They round to nearest, ties to even, and saturate. NaN
+// becomes 0. LANES stands for the number of elements or for nothing.
 
 static inline floatLANES s32_to_floatLANES(const intLANES x) { return convert_floatLANES(x); }
 

@@ -1,5 +1,5 @@
-// Vectors of 4-bit elements from an even place on, on little-endian processors: a byte becomes a
-// word with an element in each of its bytes. HALF is half of LANES.
+// Vectors of 4-bit elements that begin at an even place, on little-endian processors. A byte
+// becomes a word with one element in each byte. HALF is half of LANES.
 
 static inline ucharLANES load_u4LANES(__global const uchar *from, const long at) {
     const ucharHALF bytes = ((__global const struct packed_ucharHALF *)(from + (at >> 1)))->all;

@@ -1,12 +1,12 @@
-// Conversions to float that can be rounded again. LANES stands for the number of elements or for
-// nothing.
+// Conversions to float that permit a second rounding. LANES stands for the number of elements or
+// for nothing.
 
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
-// A float whose last bit is set if further bits were cut off. So a second rounding gives the same
-// result as one rounding of the exact value.
+// Returns a float whose last bit is set if further bits were cut off. So a second rounding gives
+// the same result as one rounding of the exact value.
 static inline floatLANES int_to_odd_floatLANES(const intLANES x) {
     const floatLANES value = convert_floatLANES_rtz(x);
     return as_floatLANES(as_intLANES(value) | ((convert_intLANES(value) != x) & 1));

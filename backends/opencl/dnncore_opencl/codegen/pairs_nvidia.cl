@@ -1,6 +1,6 @@
-// f16 or bf16 in words of two, as they lie in memory, by the instructions of NVIDIA's GPUs: PAIR
-// names their type. Of maxima NaN is the largest; masks have all bits of an element or none. Small
-// integers are equal where the denormal numbers of the same bits are.
+// f16 or bf16 in words of two, as stored in memory, by instructions of NVIDIA's GPUs. PAIR names
+// their type. NaN exceeds all numbers in maxima. A mask sets all bits of an element or none. Small
+// integers are compared as the denormal numbers with the same bits.
 
 #define PAIR_WISE(call, text, first, second)                                                       \
     static inline WORDS call                                                                       \
@@ -19,7 +19,7 @@ PAIR_WISE(pairs_are_more(const WORDS a, const WORDS b), "set.gt.u32.", a, b)
 PAIR_WISE(pairs_are_equal(const WORDS a, const WORDS b), "set.eq.u32.", a, b)
 PAIR_WISE(pairs_are_nan(const WORDS a), "set.nan.u32.", a, a)
 
-// The instruction picks four bytes by number, of which 4 is a zero.
+// The instruction selects four bytes by number. Number 4 selects a zero.
 static inline WORDS words_of_bytes(const UCHARS bytes)
 {
     WORDS words;

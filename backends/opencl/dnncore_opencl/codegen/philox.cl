@@ -9,17 +9,17 @@ static inline uint random_number(const long seed, const long offset, const long 
         words = (uint4)(high2 ^ words.y ^ key.x, low2, high ^ words.w ^ key.y, low);
         key += (uint2)(0x9E3779B9u, 0xBB67AE85u);
     }
-    // Oclgrind returns other words for a chain of conditions on place & 3.
+    // Oclgrind returns wrong words for a chain of conditions on place & 3.
     const uint2 pair = place & 2 ? words.zw : words.xy;
     return place & 1 ? pair.y : pair.x;
 }
 
-// Whether dropout keeps the element at a place. A conversion beyond the range would be undefined.
+// Whether dropout keeps the element at a place. A conversion outside the range would be undefined.
 static inline int is_kept(const float probability, const long seed, const long offset, const long place) {
     return random_number(seed, offset, place) >= (ulong)(fmin(fmax(probability, 0.0f), 1.0f) * 0x1p32f);
 }
 
-// x with random bits instead of the last ones, of which there are `cut`; infinity and NaN remain.
+// Returns x with its last `cut` bits replaced by random bits. Infinity and NaN remain.
 static inline float rounded_at_random(const float x, const int seed, const int cut, const long place) {
     const uint bits = as_uint(x), mask = (1u << cut) - 1u;
     if ((bits & 0x7f800000u) == 0x7f800000u) return x;

@@ -1,5 +1,5 @@
-// SHUFFLE by NVIDIA's instruction for it: the value of the work-item of a warp whose number differs
-// in one bit. All work-items of the warp take part.
+// SHUFFLE by NVIDIA's instruction: the value of the work-item in the same warp whose number differs
+// in one bit. All work-items of the warp must execute it.
 
 #define SUB_GROUP 32
 #define SHUFFLE(value, bit) shuffled(value, bit)

@@ -1,5 +1,5 @@
 // Conversions of 8-bit floats and of 4-bit integers, from and to float. LANES stands for the number
-// of elements or for nothing. f8_e4m3 has no infinity: what is too large becomes NaN.
+// of elements or for nothing. f8_e4m3 has no infinity: numbers that are too large become NaN.
 
 static inline floatLANES f8_e5m2_to_floatLANES(const ucharLANES value_bits) {
     const uintLANES bits = convert_uintLANES(value_bits), size = bits & 0x7fu;
@@ -17,7 +17,7 @@ static inline floatLANES f8_e4m3_to_floatLANES(const ucharLANES value_bits) {
     return as_floatLANES(as_uintLANES(value) | (bits & 0x80u) << 24);
 }
 
-// To nearest, ties to even. The ulp of the number added is that of a denormal result.
+// To nearest, ties to even. The added number has the ulp of a denormal result.
 static inline ucharLANES float_to_f8_e5m2LANES(const floatLANES x) {
     const uintLANES size = as_uintLANES(x) & 0x7fffffffu, sign = as_uintLANES(x) ^ size;
     const uintLANES denormal = as_uintLANES(as_floatLANES(size) + 0x1p7f) - 0x43000000u;

@@ -1,16 +1,16 @@
 // Convolution for CPUs, forward and backward by data, without a matrix of patches. A work-item
-// computes `runs` runs of RUN pixels of a line, two runs at once. For each run it has two vectors
-// of channels of EACH pixel in registers. It reads the pixels of src in place, for a block of
-// channels and a line of taps. Near the border of the image, or where channels do not lie side by
-// side, it first copies them to a panel that stays in the first-level cache.
+// computes `runs` runs of RUN pixels of a line, two runs at once. Registers hold two vectors of
+// channels of EACH pixel of a run. The work-item reads the pixels of src in place, for a block of
+// channels and a line of taps. Near the border of the image, or if channels are not contiguous, it
+// first copies the pixels to a panel that remains in the first-level cache.
 //
 // LANES, RUN, MOST_PIXELS and EACH(DO) = DO(0, 0) DO(0, 1) ... DO(1, RUN - 1) are defines.
 
 #define ONCE __attribute__((opencl_unroll_hint(1)))
 #define PANEL (MOST_PIXELS * LANES)
 
-// Copies `channels` channels of pixels [lowest, highest) of a line to a panel of `count` pixels,
-// `pitch` floats each, the rest of which is zero.
+// Copies `channels` channels of pixels [lowest, highest) of a line to a panel of `count` pixels. A
+// pixel of the panel has `pitch` floats. The rest of the panel is set to zero.
 static inline void fill(__global float *panel, __global const float *line, const int pixel,
                         const int channel, const int channels, const int pitch, const int lowest,
                         const int highest, const int count) {
@@ -74,9 +74,9 @@ void convolution_direct($parameters) {
 #else
     const int pitch = min(depth, LANES), is_apart = span == LANES;
 #endif
-    // Pixels of src, `copied` after each other, from `back` before that of a run's first pixel and
-    // first tap: where they are and in the panel, `step` from pixel to pixel of dst and `shift`
-    // from tap to tap.
+    // The pixels of src that a run reads, at distance `copied`. The first is `back` before the
+    // pixel of the run's first pixel and first tap. The values give their places in src and in the
+    // panel: `step` between pixels of dst, `shift` between taps.
     const int reach = (taps.w - 1) * w_k.w, back = max(0, -reach);
     const int width = ((RUN - 1) * w_n.w + abs(reach)) / copied + 1;
     const int panel_step = w_n.w / copied * pitch, panel_shift = w_k.w / copied * pitch;

@@ -1,6 +1,7 @@
 // Convolution for CPUs, backward by weights, without a matrix of patches. A work-item sums over the
-// pixels of some lines of diff_dst. It takes a few lines at a time, which stay in the first-level
-// cache. For each tap, ROWS channels of src times two vectors of diff_dst are in registers.
+// pixels of some lines of diff_dst. It processes a few lines at a time, which remain in the
+// first-level cache. For each tap, registers hold ROWS channels of src times two vectors of
+// diff_dst.
 //
 // The sums of one part of the lines are [group][pair of vectors][block of src's channels][tap]
 // [channel][2 * LANES]. LANES, ROWS, MOST_LINES and EACH(DO) = DO(0) ... DO(ROWS - 1) are defines.
@@ -44,7 +45,7 @@ void convolution_direct_weights($parameters) {
                 __global float *sums = part + (pair * all_blocks + block) * tap_count * BLOCK;
                 for (int t = 0; t < tap_count; t++) {
                     const int4 tap = digits(t, (int4)(1, taps.yzw));
-                    // Pixels [lowest, highest) of a line see this tap inside of src.
+                    // For pixels [lowest, highest) of a line, this tap is inside of src.
                     const int start = w_at.w + w_k.w * tap.w;
                     const int lowest = max((w_n.w - 1 - start) / w_n.w, 0);
                     const int after = w_size.w - start + w_n.w - 1;

@@ -1,9 +1,9 @@
-// The last stage of `convolution_direct_weights`: it adds the parts in order, applies post-ops and
-// writes diff_weights. A work-item computes a block of channels times a pair of vectors, of all
-// taps.
+// The last stage of `convolution_direct_weights`. It adds the parts in order, applies post-ops and
+// writes diff_weights. A work-item computes all taps of a block of channels times a pair of
+// vectors.
 //
-// LANES is a define. The layout of diff_weights is `start`, then strides of a group, of a block of
-// output channels, of an output channel, of a block of input channels and of an input channel.
+// LANES is a define. The layout of diff_weights is `start`, then the strides of a group, a block of
+// output channels, an output channel, a block of input channels and an input channel.
 
 #define BLOCK (LANES * 2 * LANES)
 

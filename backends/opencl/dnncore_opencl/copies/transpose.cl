@@ -1,8 +1,8 @@
 // A pass on a CPU whose operand is contiguous along `r` and whose result is contiguous along `t`.
 // Each box passes through its own tile, so memory is read and written in whole lines.
 //
-// DECODE and STEP are as in elementwise.cl. LOAD is the element of `r` and `t`, and EXISTS whether
-// there is such an element.
+// DECODE and STEP are as in elementwise.cl. LOAD: the element at `r` and `t`. EXISTS: whether the
+// element exists.
 
 #define AT(r, t) ((t) - t_begin) * TILE_R + (r) - r_begin
 

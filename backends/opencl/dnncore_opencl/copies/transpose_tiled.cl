@@ -1,10 +1,10 @@
 // A pass on a GPU whose operand is contiguous along `r` and whose result is contiguous along `t`. A
-// work-group of WORKERS reads a box of TILE_R x TILE_T elements, IN at once along `r`, and starts
-// all loads before it uses one. It transposes the box in local memory and writes LANES at once
+// work-group of WORKERS reads a box of TILE_R x TILE_T elements, IN at once along `r`. It starts
+// all loads before the first use. It transposes the box in local memory and writes LANES at once
 // along `t`.
 //
-// DECODE and STEP are as in elementwise.cl. LOAD is IN elements from `r` and `t` on, and EXISTS
-// whether there are such elements.
+// DECODE and STEP are as in elementwise.cl. LOAD: IN elements from `r` and `t` on. EXISTS: whether
+// these elements exist.
 
 #define READS (TILE_R * TILE_T / IN / WORKERS)
 #define WRITES (TILE_R * TILE_T / LANES / WORKERS)

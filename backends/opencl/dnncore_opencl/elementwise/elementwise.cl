@@ -1,7 +1,7 @@
-// One pass over tensors that share a logical shape: an element of the result depends on those of
-// the operands at its place. A work-item takes COUNT of the ITEMS, which are boxes of the two
-// innermost loops. DECODE splits `rest` into the outer loops' variables and the box's bounds, and
-// sets each tensor's offset; WIDE_STEP computes LANES elements from `t` on, STEP one.
+// One pass over tensors that share a logical shape. An element of the result depends on the
+// operands' elements at its place. A work-item computes COUNT of the ITEMS, which are boxes of the
+// two innermost loops. DECODE splits `rest` into the outer loops' variables and the box's bounds,
+// and sets each tensor's offset. WIDE_STEP computes LANES elements from `t` on, STEP computes one.
 
 #ifdef ONE_VECTOR // a box is one vector
 #define ROWS(r) const INDEX r = r_begin;

@@ -1,6 +1,6 @@
-// 1 / x, correctly rounded. A device may divide with an error of 2.5 units in the last place. Of its
-// neighbours, the quotient with the least remainder is nearest; fma gives the remainder exactly.
-// LANES stands for the number of elements or for nothing.
+// 1 / x, correctly rounded. The error of a device's quotient may be 2.5 units in the last place. Of
+// its neighbours, the one with the smallest remainder is nearest. fma computes the remainder
+// exactly. LANES stands for the number of elements or for nothing.
 static inline floatLANES reciprocalLANES(const floatLANES x) {
     const floatLANES one = 1.0f;
     floatLANES best = one / x, least = fabs(fma(-x, best, one));

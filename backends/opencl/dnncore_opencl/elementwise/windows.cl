@@ -1,7 +1,7 @@
-// Definitions for kernels over the places of a result. A work-item takes COUNT of the ITEMS, which
-// are boxes of the two innermost loops. DECODE computes their bounds from `rest`. An iteration is a
-// place: LANES elements, the first of which has the COORDINATES n, c, d, h, w. INSIDE is whether
-// these are elements and not padding, which is zero. POST_OPS changes x.
+// Definitions for kernels over the places of a result. A work-item computes COUNT of the ITEMS,
+// which are boxes of the two innermost loops. DECODE computes their bounds from `rest`. Each
+// iteration computes one place: LANES elements, the first of which has the COORDINATES n, c, d, h,
+// w. INSIDE: whether these are elements and not padding, which is zero. POST_OPS changes x.
 
 #define BOXES                                                                                      \
     const INDEX first = (INDEX)get_global_id(0) * COUNT;                                           \

@@ -1,6 +1,6 @@
-// FETCH(p) fetches a line of memory before its use. On PoCL and Intel's runtime the language's own
-// prefetch does nothing, so a built-in function of the compiler is used. Without HAS_FETCH, as on a
-// simulator, FETCH does nothing.
+// FETCH(p) prefetches a cache line. On PoCL and Intel's runtime OpenCL's own function has no
+// effect, so a built-in function of the compiler is used. Without HAS_FETCH, as on a simulator,
+// FETCH does nothing.
 
 #ifdef HAS_FETCH
 #ifdef __has_builtin

@@ -1,19 +1,22 @@
 // Matrix products for CPUs. One work-item computes `rows` rows and COLUMNS columns of c. For DEPTH
-// values of k at a time, it copies its columns of b to a panel that stays in the first-level cache.
-// It multiplies rows of a with the panel, in registers TILE_ROWS at once by the VECTORS of a row.
+// values of k at a time, it copies its columns of b to a panel that remains in the first-level
+// cache. It multiplies rows of a with the panel. Registers hold a tile of TILE_ROWS rows by VECTORS
+// vectors.
 //
-// VECTOR, DEPTH, which is a multiple of VECTOR, EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1),
-// EACH_VECTOR(DO), and EACH(DO) with DO(row, vector), are defines. IS_ROLLED keeps
-// compilers from unrolling loops. Operands of other types become numbers on the way to panels: a
-// NUMBER is a float, a double for f64 or, where integers with zero points are multiplied, a uint. The products of
-// other integers are floats, exact for DEPTH values of k. A SUM of integers is a uint, which wraps
-// around; at the end it holds the bits of the float that is stored. A REAL is a float or a double, and MASK
-// makes a condition of its width.
+// These are defines: VECTOR; DEPTH, a multiple of VECTOR; EACH_ROW(DO) = DO(0) DO(1) ...
+// DO(TILE_ROWS - 1); EACH_VECTOR(DO); EACH(DO) with DO(row, vector). IS_ROLLED prevents compilers
+// from unrolling loops.
 //
-// With HAS_SCALE or HAS_ZERO, elements of b are decoded on the way to the panel: `zeros` are
-// subtracted, and the differences multiplied by `scales`. These are read anew where a share of k,
-// the neighbours that have one, ends.
-// `gemm/elements.py` names the functions that read and write elements of each type.
+// Operands of other types are converted when they are copied to panels. A NUMBER is a float, a
+// double for f64 or, if integers with zero points are multiplied, a uint. The products of other
+// integers are floats, exact for DEPTH values of k. A SUM of integers is a uint, which wraps
+// around. At the end it holds the bits of the float that is stored. A REAL is a float or a double.
+// MASK makes a condition of its width.
+//
+// With HAS_SCALE or HAS_ZERO, elements of b are decoded when they are copied to the panel: `zeros`
+// are subtracted, and the differences are multiplied by `scales`. Neighbours along k share a scale
+// or zero point; it is read again at the end of each share. `gemm/elements.py` names the functions
+// that read and write elements of each type.
 
 #ifdef IS_ROLLED
 #define LOOP _Pragma("unroll 1")
@@ -34,14 +37,14 @@ typedef PASTE(uint, VECTOR) uints;
 #define STORE PASTE(vstore, VECTOR)
 #define AS_UINTS PASTE(as_uint, VECTOR)
 
-// Whether offsets follow each other in memory, so that one vector access is sufficient.
+// Whether offsets are consecutive, so that one vector access is sufficient.
 static inline int is_run(const int *at, const int count) {
     int run = 1;
     LOOP for (int j = 1; j < count; j++) run &= at[j] == at[0] + j;
     return run;
 }
 
-// Where the scales or zero points of the columns are, apart from k.
+// The places of the scales or zero points of the columns, without the term of k.
 #define PLACE_CODES(name)                                                                          \
     numbers name##s[VECTORS];                                                                      \
     int name##_at_n[COLUMNS];                                                                      \
@@ -49,7 +52,8 @@ static inline int is_run(const int *at, const int count) {
     LOOP for (int j = 0; j < COLUMNS; j++)                                                         \
         name##_at_n[j] = name##_at + at_n[j].w / name##_n_share * name##_n;
 
-// Those of the columns at digits d of k; and where their share of the last digit ends.
+// Reads those of the columns at digits d of k, and updates the end of their share of the last
+// digit.
 #define READ_CODES(name, AT)                                                                       \
     {                                                                                              \
         const int at = DOT4(name##_k, d / name##_k_share);                                         \
@@ -69,7 +73,7 @@ void gemm_cpu($parameters) {
     const int4 z = batch_digits(get_group_id(0) / blocks, batch);
     const int a_at = a_batch.w + DOT3(a_batch, z), b_at = b_batch.w + DOT3(b_batch, z);
 
-    // Where each column is; those past the end repeat the last one and are not stored.
+    // The places of columns. Columns past the end repeat the last column and are not stored.
     int n_at[COLUMNS];
 #ifdef WINDOW
     int n_y[COLUMNS], n_z[COLUMNS], n_w[COLUMNS];
@@ -145,7 +149,7 @@ void gemm_cpu($parameters) {
                 UNROLL for (int v = 0; v < VECTORS; v++)
                     panel[VECTORS * i + v] = DECODED(B_RUN(line + v * VECTOR), v);
                 UNROLL for (int e = 0; e < COLUMNS; e += B_FETCHED)
-                    FETCH(B_POINTER(line + e + DEPTH * b_k.w));  // of the next block, as a rule
+                    FETCH(B_POINTER(line + e + DEPTH * b_k.w));  // usually of the next block
                 continue;
             }
 #endif
@@ -163,7 +167,7 @@ void gemm_cpu($parameters) {
                 const int start = from[0] + at;
                 const int is_vector =
                     runs[v] && start >= 0 && start <= b_end - VECTOR && B_BEGINS(start);
-                FETCH(B_POINTER(start + DEPTH * b_k.w));  // of the next block, as a rule
+                FETCH(B_POINTER(start + DEPTH * b_k.w));  // usually of the next block
 #ifdef WINDOW
                 if (!is_inside(lowest[v] + shift, w_size) || !is_inside(highest[v] + shift, w_size)) {
                     const ints y = LOAD(v, n_y) + shift.y, z = LOAD(v, n_z) + shift.z,
@@ -231,7 +235,8 @@ void gemm_cpu($parameters) {
             MULTIPLY
 #else
             if (row + TILE_ROWS <= m) {
-                // A pointer for every four rows: one for each would not leave registers for sums.
+                // One pointer for four rows, because one per row would leave too few registers for
+                // sums.
                 const long step = a_m;
                 __global const A_TYPE *p0 = a + row * a_m, *p1 = p0 + 4 * step, *p2 = p1 + 4 * step;
 #define ELEMENT(r) ((r) < 4 ? p0 : (r) < 8 ? p1 : p2)[at + (r) % 4 * step]
@@ -246,7 +251,7 @@ void gemm_cpu($parameters) {
         }
     }
 
-    // The results, after post-ops, to their places.
+    // Apply post-ops to the results and store them.
     int c_at[COLUMNS];
     LOOP for (int j = 0; j < COLUMNS; j++)
         c_at[j] = c_batch.w + DOT3(c_batch, z) + z.w * c_part + DOT4(c_n, at_n[j]);

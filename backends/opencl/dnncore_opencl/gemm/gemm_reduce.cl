@@ -1,9 +1,9 @@
-// The second launch of a product whose k was cut into parts. It adds the parts in an order that
-// does not depend on timing. Parts are `step` vectors apart. Their elements are in the order of c,
-// in lines that are `line` vectors apart.
+// The second launch of a product whose k is split. It adds the parts in an order that does not
+// depend on timing. Parts are `step` vectors apart. Their elements are in the order of c, in lines
+// that are `line` vectors apart.
 //
-// WAYS work-items compute a vector of LANES elements; each adds every WAYS-th part. An element has
-// eight digits, slowest first; the last one counts vectors. COORDINATES are those of the element at
+// WAYS work-items compute a vector of LANES elements. Each adds every WAYS-th part. An element has
+// eight digits, slowest first; the last one counts vectors. COORDINATES are those of the element in
 // a lane, in the order of post_ops. The parts of integers are the bits of a SUM, which is a uint.
 
 #define GROUP 64

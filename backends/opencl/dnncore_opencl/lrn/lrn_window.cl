@@ -1,8 +1,8 @@
-// WINDOW_SUM reads the place at n, c, d, h, w as `here` and adds the terms of the window around it
-// to `sum`. The window has HALF places on each side along each dim. If it extends along the axis of
-// the vectors, NEAR adds its terms in a vector and the two neighbouring vectors.
+// WINDOW_SUM reads the place n, c, d, h, w as `here` and adds the terms of the window around it to
+// `sum`. The window has HALF places on each side along each dim. If it extends along the axis of
+// the vectors, NEAR adds the terms in a vector and its two neighbouring vectors.
 //
-// If the loop over channels is innermost, a RING keeps the places of the window, RING of them on
+// If the loop over channels is innermost, a RING keeps the places of the window, RING places on
 // each side, so each place is read once.
 
 #define OVER(i, at, HALF, LAST)                                                                    \

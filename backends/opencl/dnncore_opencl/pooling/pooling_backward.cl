@@ -1,6 +1,6 @@
 // The gradient of pooling. Each cell of diff_src gathers from the windows that contain it, so its
-// sum has a fixed order and needs no atomics. Windows are those of pooling_window.cl. At most NEAR
-// of them begin where they may contain a cell; some of these contain it, by tap `tap`.
+// sum has a fixed order and needs no atomics. Windows are defined in pooling_window.cl. At most
+// NEAR windows begin where they may contain a cell. Some of them contain it, at tap `tap`.
 
 #define START(LETTER, cell, near) (((cell) + LEFT_##LETTER) / STRIDE_##LETTER - (near))
 #define OFFSET(LETTER, cell, at) ((cell) + LEFT_##LETTER - (at) * STRIDE_##LETTER)
@@ -9,7 +9,7 @@
      && (offset) / STEP_##LETTER < TAPS_##LETTER)
 
 #ifdef UNROLL
-// Without a branch: where no window begins, another window is read and not counted.
+// Branch-free: if no window begins there, another window is read and ignored.
 #define OVER_NEAR(LETTER, near) UNROLLED for (INDEX near = 0; near < NEAR_##LETTER; ++near)
 #define OUTPUT(LETTER, cell, near, at, tap, sees)                                                  \
     const INDEX at = clamp(START(LETTER, cell, near), (INDEX)0, (INDEX)(DST_##LETTER - 1));        \

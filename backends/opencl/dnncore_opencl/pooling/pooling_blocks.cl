@@ -1,14 +1,14 @@
-// The gradient of pooling in blocks of cells of diff_src, STRIDE of them along each dim. The same
+// The gradient of pooling by blocks of cells of diff_src, STRIDE cells along each dim. The same
 // NEAR windows may contain the cells of a block. So the values of a window are read once for the
-// whole block, and the tap of a cell is a constant of the text. Windows are those of
-// pooling_window.cl, with taps side by side. Each sum has the order of pooling_backward.cl.
+// whole block, and the tap of a cell is a constant. Windows are defined in pooling_window.cl,
+// without dilation. Each sum has the order of pooling_backward.cl.
 //
 // d, h and w count blocks first, then cells. A block begins where a window would begin, so the
-// first ones may begin in the padding. Cells outside the image are not written.
+// first blocks may begin in the padding. Cells outside the image are not written.
 //
-// With PAIRS, windows hold words of two elements and of two 16-bit places. If at most two windows
-// may contain a cell, their sum is computed in words. A sum in f32 that is rounded would be the
-// same, because f32 has 24 bits, two more than twice the 11 of f16.
+// With PAIRS, windows are words of two elements and of two 16-bit places. If at most two windows
+// contain a cell, their sum is computed in words. A sum in f32 that is rounded would be equal,
+// because f32 has 24 bits, two more than twice the 11 bits of f16.
 
 #define BEGIN(LETTER, block) ((block) * STRIDE_##LETTER - LEFT_##LETTER % STRIDE_##LETTER)
 #define START(LETTER, block, near) ((block) + LEFT_##LETTER / STRIDE_##LETTER - (near))
@@ -16,7 +16,7 @@
 #define SEES(LETTER, near, cell) (TAP(LETTER, near, cell) < TAPS_##LETTER)
 #define WINDOWS_OF(LETTER, cell) ((TAPS_##LETTER + STRIDE_##LETTER - 1 - (cell)) / STRIDE_##LETTER)
 
-// Without a branch: where no window begins, another window is read and not counted.
+// Branch-free: if no window begins there, another window is read and ignored.
 #define OUTPUT(LETTER, block, near, at, is_window)                                                 \
     const INDEX at = clamp(START(LETTER, block, near), (INDEX)0, (INDEX)(DST_##LETTER - 1));       \
     const int is_window = at == START(LETTER, block, near);

@@ -1,11 +1,12 @@
-// Pooling over 1 to 3 spatial dims, by MAX or else by average. Windows are those of
+// Pooling over 1 to 3 spatial dims, by MAX, otherwise by average. Windows are defined in
 // pooling_window.cl. If lanes are COLUMNS, a tap reads another cell of a row for each lane, or
 // none.
 //
-// A maximum wins over all smaller numbers, and NaN over all numbers. The first cell must win even
-// if it is -infinity. So x and its place begin with it or, if lanes have different first cells,
-// with a place below 0. With PAIRS, x and places are words of two elements and of two 16-bit
-// numbers, and only numbers are compared; if x is NaN, its place is found afterwards.
+// A maximum exceeds all smaller numbers. NaN exceeds all numbers. The first cell must be the
+// maximum even if it is -infinity. So x and its place are initialized with the first cell or, if
+// lanes have different first cells, with a place below 0. With PAIRS, x and places are words of two
+// elements and of two 16-bit numbers, and only numbers are compared. If x is NaN, its place is
+// computed at the end.
 
 #ifdef COLUMNS
 static inline INTS row_seen(const INDEX at, const INDEX stride, const INDEX size)
@@ -74,8 +75,8 @@ static inline FLOATS row_cells(
 #endif
 
 #ifdef UNROLL
-// All taps without a branch. One that sees no cell looks where the nearest one does: a cell that is
-// taken twice is nothing to a maximum, and for an average is not counted.
+// All taps, branch-free. A tap outside the image reads the same cell as the nearest inside tap.
+// This does not change a maximum. An average ignores it.
 #define OVER_ALL(LETTER, i) UNROLLED for (INDEX i = 0; i < TAPS_##LETTER; ++i)
 #define NEAREST(LETTER, i, start)                                                                  \
     clamp(i, (INDEX)FIRST_TAP_##LETTER(start), (INDEX)(END_TAP_##LETTER(start) - 1))

@@ -1,18 +1,18 @@
-// The gradient of pooling over H and W on GPUs, where the rows of a plane follow each other in
-// memory. A group owns a tile in local memory: ROWS rows of each of PLANES planes. It goes through
-// the windows that overlap the tile and adds each diff_dst to its cells. Windows of one phase are
-// PHASES_H or PHASES_W apart and share no cell, so sums have a fixed order and need no atomics.
-// Windows are those of pooling_window.cl.
+// The gradient of pooling over H and W on GPUs, if the rows of a plane are contiguous. A work-group
+// holds a tile in local memory: ROWS rows of each of PLANES planes. It processes the windows that
+// overlap the tile and adds each diff_dst to its cells. Windows of one phase are PHASES_H or
+// PHASES_W apart and share no cell, so sums have a fixed order and need no atomics. Windows are
+// defined in pooling_window.cl.
 //
-// Rows of windows are listed phase by phase. The list has the places of their diff_dst and
-// workspace, the place of their plane in the tile, their first row in it, and the divisor of
+// Rows of windows are listed phase by phase. The list contains the places of their diff_dst and
+// workspace, the place of their plane in the tile, their first row in the tile, and the divisor of
 // averages.
 
 #define EXTENT_H ((TAPS_H - 1) * STEP_H + 1)
 #define EXTENT_W ((TAPS_W - 1) * STEP_W + 1)
 #define OVER(i, first, last, step) for (INDEX i = first; i < last; i += step)
 
-// The windows of a phase among the first `count` of a row or column, and of those before it.
+// How many of the first `count` windows of a row or column are in a phase.
 #define IN_PHASE(phase, count, phases) (((count) - (phase) + (phases) - 1) / (phases))
 
 static inline INDEX before_phase(const INDEX phase, const INDEX count, const INDEX phases)

@@ -1,15 +1,15 @@
-// Pooling by MAX or else by average, where windows overlap along H. A work-item computes ROWS
-// outputs below each other and reads their rows of src once. It first combines the cells of a row,
-// then the rows of each window. Windows are those of pooling_window.cl, with taps side by side;
-// each contains a cell. h counts boxes of ROWS first, then outputs.
+// Pooling by MAX, otherwise by average, if windows overlap along H. A work-item computes ROWS
+// vertically adjacent outputs and reads their rows of src once. It combines the cells of each row,
+// then the rows of each window. Windows are defined in pooling_window.cl, without dilation. Each
+// contains a cell. h counts boxes of ROWS first, then outputs.
 //
-// The first cell wins over equal ones, and NaN over all numbers; the place of a NaN is found
-// afterwards. Places count from the first window's first cell until they are written.
+// Among equal cells, the first is the maximum. NaN exceeds all numbers; the place of a NaN is
+// computed at the end. Places are relative to the first window's first cell until they are written.
 
 #define OVER(i, count) UNROLLED for (INDEX i = 0; i < count; ++i)
 
-// Without a branch: a tap outside the image reads the nearest cell, which is in the window. A
-// maximum may take a cell twice; an average does not count the second time.
+// Branch-free: a tap outside the image reads the nearest cell, which is in the window. This does
+// not change a maximum. An average ignores the second read.
 #define NEAREST(LETTER, at) clamp(at, (INDEX)0, (INDEX)(SRC_##LETTER - 1))
 
 #ifdef MAX

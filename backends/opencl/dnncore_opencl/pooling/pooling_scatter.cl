@@ -1,6 +1,6 @@
-// The gradient of pooling on CPUs without vectors. A work-item owns whole planes (n, c) of diff_src
-// and adds each diff_dst in turn, so sums have a fixed order and need no atomics. Windows are those
-// of pooling_window.cl.
+// The gradient of pooling on CPUs without vectors. A work-item computes whole planes (n, c) of
+// diff_src and adds each diff_dst in turn, so sums have a fixed order and need no atomics. Windows
+// are defined in pooling_window.cl.
 
 #define OVER(at, size) for (INDEX at = 0; at < size; ++at)
 

@@ -1,12 +1,12 @@
-// Elements of a result, each combined of terms. An item (groups.cl) is a part of the boxes of terms
-// of one element, or of SIDE elements that lie side by side. Its workers go through it in WIDE
-// vectors of terms, and in single ROWs for the rest. Boxes are combined one after the other, so
-// long sums lose few digits.
+// Each element of a result is combined from terms. An item (groups.cl) is a part of the boxes of
+// terms of one element, or of SIDE contiguous elements. Its workers process it in WIDE vectors of
+// terms, and the rest in single ROWs. Boxes are combined one after the other, so long sums lose few
+// digits.
 //
-// KEPT computes from `rest` where an element's terms begin in src. EXISTS is whether there is such
-// an element, INSIDE whether it is not padding, which is zero. BOX sets a box's bounds. A kernel
-// with DST_AT finishes the result. A kernel without it stores an item's result at LEFT_AT for the
-// next stage.
+// KEPT computes from `rest` where an element's terms begin in src. EXISTS: whether the element
+// exists. INSIDE: whether it is not padding, which is zero. BOX sets a box's bounds. A kernel with
+// DST_AT applies the epilogue. A kernel without it stores an item's result at LEFT_AT for the next
+// stage.
 
 REDUCTION(combined, COMBINE)
 

@@ -1,11 +1,11 @@
 // Definitions for kernels over rows. A row has the LENGTH elements along one axis, PADDED_LENGTH
-// with padding. An item (groups.cl) is a row or, where rows lie side by side, a vector of rows. Its
-// workers go through it in WIDE vectors, and in single ROWs for the rest. A worker with at most
-// HELD vectors keeps them between its passes, unless HELD is 0. They are kept as in memory, because
+// with padding. An item (groups.cl) is a row or, if rows are adjacent in memory, a vector of rows.
+// Its workers process it in WIDE vectors, and the rest in single ROWs. A worker with at most HELD
+// vectors keeps them between passes, unless HELD is 0. It keeps them as stored in memory, because
 // halves need half the registers of their values.
 //
-// DECODE sets the tensors' offsets from `rest`. EXISTS is whether the result has such a row. INSIDE
-// is whether the row is not padding, which is zero.
+// DECODE sets the tensors' offsets from `rest`. EXISTS: whether the result has the row. INSIDE:
+// whether the row is not padding, which is zero.
 
 #define ROW_PLACE                                                                                  \
     INDEX rest = item;                                                                             \
@@ -31,7 +31,7 @@
 #define READ_AGAIN READ
 #endif
 
-// With RUN, a worker's sum is that of runs of RUN vectors: one running sum would lose digits.
+// With RUN, a worker adds sums of runs of RUN vectors, because one running sum would lose digits.
 #ifdef RUN
 #define END_RUN(sum, run, j)                                                                       \
     if ((j) / (WORKERS * LANES) % RUN == RUN - 1) {                                                \
@@ -43,7 +43,7 @@
 #endif
 
 #define ADD(a, b) ((a) + (b))
-#define LARGER(a, b) ((b) > (a) ? (b) : (a)) // ignores NaN, which the sum of exponentials meets
+#define LARGER(a, b) ((b) > (a) ? (b) : (a)) // ignores NaN, which the sum of exponentials contains
 
 REDUCTION(sum_of, ADD)
 REDUCTION(max_of, LARGER)

@@ -1,6 +1,6 @@
-// The gradient of softmax or, with LOG, of log-softmax, of rows (rows.cl). y is the result of
-// forward: diff_src = y * (diff - total) or diff - exp(y) * total, where total is the sum of the
-// TERMs.
+// The gradient of softmax or, with LOG, of log-softmax, by rows (rows.cl). y is the result of
+// forward. diff_src = y * (diff - total) or, with LOG, diff - exp(y) * total. total is the sum of
+// the TERMs.
 
 #ifdef LOG
 #define TERM(y, diff) (diff)

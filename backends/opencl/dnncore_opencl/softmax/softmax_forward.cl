@@ -1,8 +1,8 @@
-// Softmax or, with LOG, log-softmax of rows (rows.cl): dst = exp(src - largest) / total.
+// Softmax or, with LOG, log-softmax by rows (rows.cl): dst = exp(src - largest) / total.
 // FINISH_WIDE and FINISH are the steps from x to the stored value.
 //
-// With HOLDS_EXP, the exponentials of a held row are also held, in the row's own place if it has
-// floats (EXACT_SRC). Otherwise they are computed again. The exponentials of a row that is not held
+// With HOLDS_EXP, the exponentials of a held row are also held, in the registers of the row if it
+// has floats (EXACT_SRC). Otherwise they are computed again. If a row is not held, its exponentials
 // are stored in dst, if dst has floats (EXACT_DST) and its old value is not needed.
 
 #if HELD > 0 && defined(HOLDS_EXP) && !defined(EXACT_SRC) && !defined(LOG)
@@ -35,7 +35,7 @@
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #endif
 
-#pragma OPENCL FP_CONTRACT OFF // else a scaled x minus the largest one could be above 0
+#pragma OPENCL FP_CONTRACT OFF // otherwise a scaled x minus the largest one could be above 0
 __kernel GROUP_SIZE void softmax_forward($parameters)
 {
     OVER_ITEMS {

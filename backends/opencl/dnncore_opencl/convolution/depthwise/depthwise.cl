@@ -1,9 +1,9 @@
-// Definitions for all kernels of depthwise convolutions: a product (see `gemm.cl`) of one row per
-// batch.
+// Definitions for all kernels of depthwise convolutions. These are products (see `gemm.cl`) with
+// one row per batch.
 //
 // A batch is a channel. A line has the elements along the fastest digit of the image. LANES values
-// are computed at once, along channels or along a line. LANES is a
-// define. A group has one work-item. `gemm/elements.py` names the functions that read and write.
+// are computed at once, along channels or along a line. LANES is a define. A work-group is one
+// work-item. `gemm/elements.py` names the functions that read and write.
 
 #define PASTE_(x, y) x##y
 #define PASTE(x, y) PASTE_(x, y)
@@ -26,7 +26,8 @@ static inline ints ramp(void) {
     return LOAD(0, lanes);
 }
 
-// p[start], p[start + step], ... in the lanes that are `inside`, 0 in the others; p ends at `end`.
+// Reads p[start], p[start + step], ... for the lanes that are `inside`, 0 for others. p ends at
+// `end`.
 static inline floats load_lanes(__global const B_TYPE *p, const int start, const int step,
                                 const int end, const int all_inside, const ints inside) {
 #if LANES > 1
@@ -50,7 +51,7 @@ static inline floats load_lanes(__global const B_TYPE *p, const int start, const
 #endif
 }
 
-// The LANES channels of block `block` begin here; the last block overlaps the one before, which has
+// The first channel of block `block`. The last block overlaps the previous one, which computes
 // `DONE_LANES` of its channels.
 #define FIRST_CHANNEL(block) min((block) * LANES, batch.z - LANES)
 #define DONE_LANES(block) ((block) * LANES - FIRST_CHANNEL(block))

@@ -1,7 +1,6 @@
-// Depthwise convolution where channels lie side by side in b: LANES channels of STRIP pixels at
-// once.
+// Depthwise convolution if channels are contiguous in b: LANES channels of STRIP pixels at once.
 //
-// A work-item computes `rows` lines of an image. It first gathers the taps of its channels, at most
+// A work-item computes `rows` lines of an image. First it gathers the taps of its channels, at most
 // MAX_TAPS.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))

@@ -1,5 +1,5 @@
-// Depthwise convolution of any layout: LANES pixels of a line at once. This is fastest where these
-// pixels are neighbours in b. A work-item computes `rows` lines of a channel of an image.
+// Depthwise convolution of any layout: LANES pixels of a line at once. It is fastest if these
+// pixels are contiguous in b. A work-item computes `rows` lines of a channel of an image.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void depthwise_pixels($parameters) {

@@ -1,9 +1,9 @@
 // The gradient of a depthwise convolution's weights: c[channel, tap] = sum over the image's pixels
 // k of a[channel, k] * b[channel, k and tap].
 //
-// It goes line by line, so a line of a and one of b stay in the first-level cache for all taps. A
-// work-item sums `part` pixels for `rows` taps, MAX_TAPS at most, of LANES channels that lie side
-// by side in a and b (ALONG_CHANNELS), or of one channel in LANES sums.
+// A work-item proceeds line by line, so a line of a and one of b remain in the first-level cache
+// for all taps. It sums `part` pixels for `rows` taps, at most MAX_TAPS. It sums either LANES
+// channels that are contiguous in a and b (ALONG_CHANNELS), or one channel in LANES partial sums.
 
 #if ALONG_CHANNELS
 #define BLOCKS ((batch.z + LANES - 1) / LANES)
@@ -12,9 +12,9 @@
 #define BLOCKS batch.z
 #define CHANNEL(block) (block)
 #endif
-#define CHAINS 4  // sums that hide each other's latency
+#define CHAINS 4  // independent sums, to hide latency
 
-// The least x that is not negative and for which from + x * step >= bound.
+// Returns the smallest x >= 0 with from + x * step >= bound.
 static inline int reaching(const int bound, const int from, const int step) {
     return from >= bound ? 0 : (bound - from + step - 1) / step;
 }
@@ -31,7 +31,7 @@ void depthwise_weights($parameters) {
 
     const ints lanes = ramp();
 
-    // For each tap: its sum, its place in b and in the window, and the pixels that it reaches.
+    // Per tap: its sum, its place in b and in the window, and the pixels that it reaches.
     floats sums[MAX_TAPS];
     int n_at[MAX_TAPS], n_y[MAX_TAPS], n_z[MAX_TAPS], begin[MAX_TAPS], end[MAX_TAPS];
     int4 d = digits(first_n, n);

@@ -1,9 +1,9 @@
-// Convolution in groups of few channels, forward and backward by data, from an image to a result.
+// Convolution with few channels per group, forward and backward by data, from an image to a result.
 //
-// A work-item computes a tile of RESULTS channels of the result. These are either channels of
-// RESULTS groups of one channel (IS_DEPTHWISE), or of one group. A work-group has SLOTS vectors of
-// channels and GROUP / SLOTS tiles. It holds its weights in local memory, as floats. READS channels
-// of the image are read at once.
+// A work-item computes a tile of RESULTS channels of the result. These channels either are RESULTS
+// groups of one channel (IS_DEPTHWISE), or belong to one group. A work-group has SLOTS vectors of
+// channels and GROUP / SLOTS tiles. Local memory holds its weights as floats. READS channels of the
+// image are read at once.
 
 #define HELD (SLOTS * RESULTS * HELD_DEPTH * TAPS)
 #define TAP_VECTOR(inner, tap) held[((inner) * TAPS + (tap)) * SLOTS + slot]

@@ -1,19 +1,19 @@
-// Convolution of f16 or bf16 in groups of few channels, forward and backward by data, by the tensor
-// cores of NVIDIA's GPUs from compute capability 8.0 on.
+// Convolution of f16 or bf16 with few channels per group, forward and backward by data, on the
+// tensor cores of NVIDIA's GPUs from compute capability 8.0 on.
 //
 // A warp computes 32 pixels of the result, in two tiles of 16, for all COLUMNS channels of a group,
-// in tiles of 8. It sums over taps and over 16 channels of the image at once. A group of work-items
-// holds the weights of a group of channels in local memory, as pairs of neighbours along DEPTH.
-// `mma_ptx.cl` has the instructions, and `mma_plain.cl` tells them in plain OpenCL C for tests.
+// in tiles of 8. It sums over taps and over 16 channels of the image at once. A work-group holds
+// the weights of a group of channels in local memory, as pairs of neighbours along DEPTH.
+// `mma_ptx.cl` has the instructions. `mma_plain.cl` has them in plain OpenCL C for tests.
 //
-// In a tile, lane l has the elements of pixels l / 4 and l / 4 + 8. Of the channels of the image it
-// has 2 (l % 4), the next one, and those 8 behind, of the result 2 (l % 4) and the next one.
+// In a tile, lane l has the elements of pixels l / 4 and l / 4 + 8. It has the channels 2 (l % 4)
+// and 2 (l % 4) + 1 of the result, and of the image also the channels 8 after these.
 
 #define WARPS (GROUP / 32)
 #define TILES 2
 #define STEPS ((DEPTH + 15) / 16)
 #define COLUMN_TILES ((COLUMNS + 7) / 8)
-#define ROW (STEPS * 8 + 4)  // words of a column's weights; the rest keeps columns in other banks
+#define ROW (STEPS * 8 + 4)  // words per column of weights; 4 extra words avoid bank conflicts
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void groups_mma($parameters)

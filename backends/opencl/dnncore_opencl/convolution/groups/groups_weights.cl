@@ -1,14 +1,14 @@
-// Convolution in groups of few channels, backward by weights.
+// Convolution with few channels per group, backward by weights.
 //
 // A work-item sums over tiles of diff_dst. It has TAPS sums of RESULTS channels: either of RESULTS
-// groups of one channel (IS_DEPTHWISE), or the output channels of one group and one input channel.
-// A work-group has SLOTS vectors of channels. Its GROUP / SLOTS work-items with the same vector take
-// every tile of a part in turn, and add their sums in local memory. So results do not depend on
-// timing.
+// groups of one channel (IS_DEPTHWISE), or of output channels of one group and one input channel. A
+// work-group has SLOTS vectors of channels. The GROUP / SLOTS work-items with the same vector
+// process the tiles of a part in turn, and add their sums in local memory in a fixed order, so
+// results do not depend on timing.
 
 #define OTHERS (GROUP / SLOTS)
 #define IN_ROUND (ROUND * RESULTS * SLOTS)  // sums that are added at once
-// Whether a pixel of a tile is in the result. Others have no products: 0 times infinity is NaN.
+// Whether a pixel of a tile is in the result. Others are not multiplied: 0 times infinity is NaN.
 #define IS_PIXEL(LETTER, place) (IS_WHOLE_##LETTER || INSIDE(place, RESULT_##LETTER))
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -71,7 +71,8 @@ void groups_weights($parameters)
         }
     }
 
-    // All work-items have equal loops: PoCL 3.0 may go on beyond the end of others.
+    // All work-items have loops of equal length, because PoCL 3.0 may run a shorter one beyond its
+    // end.
     UNROLL for (int first = 0; first < TAPS; first += ROUND) {
         const int count = min(ROUND, TAPS - first) * RESULTS * SLOTS;
         barrier(CLK_LOCAL_MEM_FENCE);

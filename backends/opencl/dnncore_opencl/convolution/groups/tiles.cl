@@ -1,11 +1,11 @@
-// Definitions for kernels of convolutions in groups of few channels.
+// Definitions for kernels of convolutions with few channels per group.
 //
 // A tile is TILE_H x TILE_W pixels of the result. Along a dim, its pixels are OUT_STEP apart, and
-// the pixels of the image that they depend on are IN_STEP apart. These steps make dilated kernels
-// dense, and TAP is a constant of the text. TAPS_H x TAPS_W taps are computed at once.
+// the pixels of the image that they depend on are IN_STEP apart. With these steps dilated kernels
+// are dense, and TAP is a constant. TAPS_H x TAPS_W taps are computed at once.
 //
 // Kernels do not return early if there is nothing to do, because PoCL 3.0 then drops conditions
-// after barriers. Sizes that divide are at least 1 instead.
+// after barriers. Instead, divisors are at least 1.
 
 #ifndef UNROLL
 #define UNROLL _Pragma("unroll")
@@ -24,8 +24,8 @@
 #endif
 #define IS_TAP(LETTER, tap) ((tap) >= 0 && (tap) < TAPS_##LETTER)
 
-// The channels of a vector of RESULTS, and of a lane. INNERS vectors differ in the image's channel
-// alone.
+// The group and channels of a vector of RESULTS channels, and of a lane. INNERS consecutive vectors
+// differ only in the image's channel.
 #if IS_DEPTHWISE
 #define GROUP_OF(vector) ((vector) * RESULTS)
 #define COLUMN_OF(vector) 0
@@ -40,7 +40,7 @@
 #define COLUMN_LANE(lane) (lane)
 #endif
 
-// Declare the values of a row of a window, whose first pixel has coordinate x and lies at `first`.
+// Declares the values of a row of a window. Its first pixel has coordinate x and is at `first`.
 #define READ_WINDOW(window, is_row, first, x)                                                      \
     IMAGE_BITS bits[WINDOW(W)];                                                                    \
     UNROLL for (int i = 0; i < WINDOW(W); ++i) {                                                   \
@@ -51,7 +51,8 @@
     VALUES window[WINDOW(W)];                                                                      \
     UNROLL for (int i = 0; i < WINDOW(W); ++i) window[i] = IMAGE_VALUES(bits[i]);
 
-// The first pixel of tile `block` in the result, and of its window in the image, for each direction.
+// Both functions return the first pixel of tile `block` in the result, and that of its window in
+// the image.
 static inline int2 forward_tile(
     const int block, const int tile, const int out_step, const int stride, const int padding)
 {
@@ -59,9 +60,9 @@ static inline int2 forward_tile(
     return (int2)(first, first * stride - padding);
 }
 
-// With g = gcd(stride, spacing), ratio = stride / g and in_step = spacing / g, a tap and a pixel of
-// the image fit if ratio * pixel + in_step * tap = (first + padding) / g. inverse: that of ratio
-// modulo in_step.
+// With g = gcd(stride, spacing), ratio = stride / g and in_step = spacing / g, a tap of a pixel of
+// the result reads the image's `pixel` if ratio * pixel + in_step * tap = (first + padding) / g.
+// inverse: the inverse of ratio modulo in_step.
 static inline int2 backward_tile(
     const int block, const int tile, const int spacing, const int common, const int ratio,
     const int in_step, const int inverse, const int padding, const int taps)
@@ -76,7 +77,8 @@ static inline int2 backward_tile(
     return (int2)(first, rest % common ? NOWHERE : seen);
 }
 
-// The place along the image's depth of which a tap is `reach` away from the first one.
+// The pixel along the image's depth for a tap that is `reach` away from the first one, else
+// NOWHERE.
 static inline int backward_place(const int reach, const int stride)
 {
     return reach < 0 || reach % stride ? NOWHERE : reach / stride;

@@ -1,9 +1,10 @@
-// The direct sum of one element of dst, for where Winograd's is not finite: its intermediate values
-// leave the range of f32 earlier. Taps are computed from the transformed filter.
+// The direct sum of one element of dst, used where Winograd's result is not finite, because its
+// intermediate values overflow earlier. The weights are computed from the transformed weights.
 //
-// image: an image of src, whose channels are in blocks of WIDTH. at: of the first tap in it. steps:
-// of a block of channels, a row and a pixel. filter: the first value of position 0, with steps from
-// position to position and from channel to channel. unit: the sum is computed in units of it.
+// image: an image of src, whose channels are in blocks of WIDTH. at: the position of the first tap
+// in the image. steps: the strides of a block of channels, a row and a pixel. filter: the first
+// transformed weight of position 0, with stride `plane` between positions and `channel` between
+// channels. unit: the sum is computed in multiples of it.
 
 #define LARGE_UNIT 0x1p32f
 
@@ -29,7 +30,7 @@ static float sum_in_units(const float unit, __global const float *image, const i
     return sum * unit;
 }
 
-// Large units keep partial sums within the range.
+// A large unit prevents overflow of partial sums.
 static float direct_sum(__global const float *image, const int2 at, const int2 size,
                         const int4 steps, __global const float *filter, const int plane,
                         const int channel, const int depth) {

@@ -1,7 +1,7 @@
-// Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
-// makes `tiles` tiles of one block of channels. products[position][block][tile][lane] begins at
-// `start`; channels past the last one are zero. Elements that are not finite are summed up directly,
-// as src and the filters [position][block][depth][lane] give them.
+// Winograd's convolution: products m become tiles DST m DST^T of dst, then post-ops are applied. A
+// work-item computes `tiles` tiles of one block of channels. products[position][block][tile][lane]
+// begins at `start`. Channels past the last one are zero. Elements that are not finite are computed
+// again as direct sums from src and the transformed weights [position][block][depth][lane].
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_dst($parameters) {

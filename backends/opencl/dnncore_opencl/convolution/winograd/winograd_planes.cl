@@ -1,7 +1,7 @@
-// Definitions for all transforms of Winograd's convolution on GPUs. A transform in 2-D transforms
-// all columns, then all rows. A plane is a matrix for the product at one position: of tiles by
-// channels, or of filters by channels. OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS, and LANES,
-// the channels of a vector, are defines. Vectors are aligned.
+// Definitions for all transforms of Winograd's convolution on GPUs. 2-D transforms transform first
+// all columns, then all rows. A plane is one matrix of the product at one position: tiles by
+// channels, or weights, columns by depth. Defines: OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS,
+// and LANES, the channels of a vector. Vectors are aligned.
 
 #define TAPS 3
 #if LANES == 1
@@ -14,8 +14,8 @@ typedef PASTE(float, LANES) floats;
 #define VECTOR(pointer) (*(__global floats *)(pointer))
 #define CONST_VECTOR(pointer) (*(__global const floats *)(pointer))
 
-// Replaces all of `count` values that are not finite by those of an expression of their index. Only
-// the expression needs a loop that is not unrolled.
+// Replaces each of `count` values that is not finite by `expression`, which may use `index`. The
+// loop over `expression` is not unrolled.
 #define REPLACE_WHAT_IS_NOT_FINITE(values, count, index, expression)                               \
     {                                                                                              \
         int is_finite = 1;                                                                         \

@@ -1,7 +1,7 @@
-// Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
-// makes one vector of channels of a tile; products[position][tile][channel] begins at `start`.
-// Rows of a tile that are not finite are summed up directly, as the filters [position][column][depth] and
-// src give them.
+// Winograd's convolution: products m become tiles DST m DST^T of dst, then post-ops are applied. A
+// work-item computes one vector of channels of a tile. products[position][tile][channel] begins at
+// `start`. Rows of a tile that are not finite are computed again as direct sums from src and the
+// transformed weights [position][column][depth].
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void winograd_planes_dst($parameters) {
@@ -25,7 +25,7 @@ void winograd_planes_dst($parameters) {
         dst_outputs_down(m, 1, lines + c * OUTPUTS_DOWN);
     }
     __global float *target = dst + y.w + image * y.x + channel;
-    int rows_left = 0;  // bits of those that are not finite
+    int rows_left = 0;  // one bit per row that is not finite
 #pragma unroll
     for (int r = 0; r < OUTPUTS_DOWN; r++) {
         floats made[OUTPUTS_ACROSS];

@@ -1,9 +1,9 @@
 // Winograd's convolution: tiles of an image become points. A tile d of src becomes SRC d SRC^T.
 // Backward by weights, a tile d of diff_dst becomes DST^T d DST. A work-item transforms one vector
-// of channels of a tile. made[position][tile][channel] begins at `start`; positions are `plane`
-// apart.
+// of channels of a tile. made[position][tile][channel] begins at `start`. Positions are `plane`
+// elements apart.
 //
-// PIXELS_DOWN and _ACROSS, of a tile, and POINTS_DOWN and _ACROSS, functions, are defines.
+// Defines: PIXELS_DOWN and _ACROSS, the size of a tile; POINTS_DOWN and _ACROSS, functions.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void winograd_planes_points($parameters) {

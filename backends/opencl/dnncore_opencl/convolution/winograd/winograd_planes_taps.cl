@@ -1,11 +1,11 @@
-// Winograd's convolution, backward by weights: sums over tiles become WEIGHTS^T u WEIGHTS, after
-// post-ops. A work-item makes the taps of one channel of one filter.
+// Winograd's convolution, backward by weights: sums u over tiles become WEIGHTS^T u WEIGHTS, then
+// post-ops are applied. A work-item computes the taps for one output and one input channel.
 //
-// sums[slice][position][column][depth] begins at `start`; slices are added up in their order. Taps
-// that are not finite are summed up directly, as all images give them.
+// sums[slice][position][column][depth] begins at `start`. Slices are added in order. Taps that are
+// not finite are computed again as direct sums over all images.
 
-// The gradient of a tap by two channels. size: of src, then of diff_dst. Large units keep partial
-// sums within the range.
+// The gradient of a tap for two channels. size: of src, then of diff_dst. A large unit prevents
+// overflow of partial sums.
 static float direct_gradient(__global const float *src, const int4 x, __global const float *diff_dst,
                              const int4 y, const int2 tap, const int4 size, const int images) {
     float sum = 0, unit = 1;

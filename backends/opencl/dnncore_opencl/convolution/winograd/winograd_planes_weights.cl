@@ -1,5 +1,6 @@
-// Winograd's convolution: filters g become WEIGHTS g WEIGHTS^T. A work-item transforms one filter
-// of one channel. made[position][column][depth] begins at `start`; positions are `plane` apart.
+// Winograd's convolution: weights g become WEIGHTS g WEIGHTS^T. A work-item transforms the weights
+// of one pair of channels. made[position][column][depth] begins at `start`. Positions are `plane`
+// elements apart.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void winograd_planes_weights($parameters) {

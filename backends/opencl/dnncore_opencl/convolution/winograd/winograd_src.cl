@@ -1,9 +1,9 @@
-// Winograd's convolution: tiles of src become SRC d SRC^T. A work-item makes `tiles` tiles of one
-// block of channels. made[position][block][tile][lane] begins at `start`.
+// Winograd's convolution: a tile d of src becomes SRC d SRC^T. A work-item computes `tiles` tiles
+// of one block of channels. made[position][block][tile][lane] begins at `start`.
 //
-// As in all transforms on CPUs, a transform in 2-D transforms all columns, then all rows. Defines:
-// LANES, the channels of a vector; OUTPUTS of a tile along one dim, made of SPAN pixels and TAPS of
-// the filter.
+// All 2-D transforms on CPUs transform first all columns, then all rows. Defines: LANES, the
+// channels of a vector. OUTPUTS, the outputs of a tile along one dim. They depend on SPAN pixels
+// and TAPS weights.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_src($parameters) {

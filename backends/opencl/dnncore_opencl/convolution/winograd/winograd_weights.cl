@@ -1,6 +1,6 @@
-// Winograd's convolution: filters become WEIGHTS g WEIGHTS^T. A work-item makes a vector of the
-// result's channels with `depth` of the others. made[position][block][depth][lane] begins at
-// `start`; lanes past `columns` are zero.
+// Winograd's convolution: weights g become WEIGHTS g WEIGHTS^T. A work-item transforms weights of
+// one vector of the result's channels for all `depth` other channels.
+// made[position][block][depth][lane] begins at `start`. Lanes past `columns` are zero.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void winograd_weights($parameters) {

@@ -1,19 +1,20 @@
 // Matrix products on tensor cores: c[row, column] = sum over k of a[row, k] * b[column, k].
 //
-// A group computes ROWS x COLUMNS elements of c. Each of its warps has WARP_ROWS x WARP_COLUMNS of
-// them in registers. The group goes through k in stages of DEPTH values. Copies of the tiles of a
-// and b to local memory begin AHEAD stages ahead.
+// A work-group computes ROWS x COLUMNS elements of c. Each of its warps has WARP_ROWS x
+// WARP_COLUMNS of them in registers. The work-group processes k in stages of DEPTH values. Copies
+// of the tiles of a and b to local memory begin AHEAD stages ahead.
 //
-// With WIDE, four warps multiply together (`mma_wide.cl`), and WARP_ROWS and WARP_COLUMNS are theirs.
-// The tensor cores then read operands from local memory, up to IN_FLIGHT stages behind.
+// With WIDE, four warps multiply together (`mma_wide.cl`), and WARP_ROWS and WARP_COLUMNS are per
+// four warps. The tensor cores then read operands from local memory, up to IN_FLIGHT stages later.
 //
 // Operands are read in chunks of 16 bytes. If the chunks of an operand lie ALONG_K, its tiles have
 // a line of CHUNKS chunks for each row (or column). Otherwise they have a line for each k, with
-// chunks along the rows. Chunks are permuted within a line, so no two lanes use the same bank.
+// chunks along the rows. Chunks are permuted within a line, so that lanes do not conflict for a
+// bank.
 //
-// k has up to three outer digits, the taps of a convolution, and an inner one. With WINDOW, an
-// operand is an image: a if it lies along k, else b. A coordinate is a sum of a digit of k and one
-// of the row or column. Where one is outside the image, the element is 0.
+// k has up to three outer digits, the taps of a convolution, and an inner digit. With WINDOW, an
+// operand is an image: a if it lies along k, else b. A coordinate is a sum of a digit of k and a
+// digit of the row or column. If a coordinate is outside the image, the element is 0.
 
 #define WARPS_M (ROWS / WARP_ROWS)
 #define WARPS_N (COLUMNS / WARP_COLUMNS)
@@ -40,20 +41,22 @@
 #define A_COPIES (A_LINES / A_STEP)
 #define B_COPIES (B_LINES / B_STEP)
 
-// Where chunk `chunk` of line `line` is within the line. Lanes that read at once differ in the
-// three lowest bits of a row, in bits 2 to 4 of a column (whose order in registers is another, see
-// COLUMN_OF), and across lines in the two (32-bit) or three (16-bit elements) lowest bits of k.
+// The position of chunk `chunk` within line `line`. Lanes that read at the same time differ in the
+// three lowest bits of a row, in bits 2 to 4 of a column (in registers columns are permuted, see
+// COLUMN_OF), and across lines in the two (32-bit elements) or three (16-bit elements) lowest bits
+// of k.
 #define A_ALONG(line) (CHUNKS == 8 ? (line) & 7 : (line) >> 1 & 3)
 #define A_AT(line, chunk) ((chunk) ^ (A_ALONG_K ? A_ALONG(line) : ACROSS(line)))
 #define B_AT(line, chunk) ((chunk) ^ (B_ALONG_K ? (line) >> 2 & (CHUNKS - 1) : ACROSS(line)))
 #define ACROSS(line) (ELEMENT_BYTES == 4 ? ((line) & 3) << 1 : (line) & 7)
 
-// Where lines across k are is in tables, unless k has one digit (FLAT_K), or a lies along k and the
-// inner digit of k has whole stages (EVEN_K).
+// Tables hold the places of lines across k. No table is needed if k has one digit (FLAT_K), or if a
+// lies along k and the inner digit of k has whole stages (EVEN_K).
 #define HAS_TABLES ((!A_ALONG_K || !B_ALONG_K) && !FLAT_K && !EVEN_K)
 
-// The same in chunks from the first line. Tensor cores that read local memory prescribe it: lines of
-// 8 chunks, permuted by the line's lowest bits; longer lines are in blocks of 8 chunks.
+// The position of a chunk relative to the first line. If tensor cores read local memory, they
+// require: lines of 8 chunks, permuted by the line's lowest bits; longer lines in blocks of 8
+// chunks.
 #if WIDE
 #define LINE_CHUNKS(A) 8
 #define PLACE(A, line, chunk)                                                                      \
@@ -63,14 +66,14 @@
 #define PLACE(A, line, chunk) ((line) * A##_LINE + A##_AT(line, chunk))
 #endif
 
-// The row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1), and the column of an
-// element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of b along
-// k they are read that way too, since it gives each lane eight columns side by side.
+// ROW_OF: the row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1). COLUMN_OF: the
+// column of elements 0 and 2, or 1 and 3 (odd). Four 32-bit elements of a chunk across k belong to
+// four tiles. b along k is read in the same way, so that each lane has eight adjacent columns.
 #define BY_FOUR_M (!A_ALONG_K && ELEMENT_BYTES == 4)
 #define BY_FOUR_N (B_ALONG_K || ELEMENT_BYTES == 4)
-// Four warps exchange columns of b across k so that each lane has eight of one tile.
+// Four warps exchange columns of b across k, so that each lane has eight adjacent columns.
 #define EXCHANGED (WIDE && !B_ALONG_K)
-#define GATHERED (BY_FOUR_N || EXCHANGED ? 4 : 1)  // tiles of which a lane has columns side by side
+#define GATHERED (BY_FOUR_N || EXCHANGED ? 4 : 1)  // tiles in which a lane has adjacent columns
 #define ROW_OF(tile, half)                                                                         \
     (BY_FOUR_M ? (tile) / 2 * 32 + (lane >> 2) * 4 + (tile) % 2 * 2 + (half)                       \
                : (tile) * TILE_ROWS + (half) * 8 + (lane >> 2))
@@ -79,14 +82,14 @@
      : EXCHANGED ? (tile) / 4 * 32 + (lane & 3) * 8 + (tile) % 4 * 2 + (odd)                       \
                  : (tile) * 8 + (lane & 3) * 2 + (odd))
 
-// The column of line `line` of b along k, so that COLUMN_OF is right.
+// The column of line `line` of b along k, consistent with COLUMN_OF.
 #define COLUMN_OF_LINE(line)                                                                       \
     (WIDE ? (line) / 32 * 32 + (line) / 2 % 4 * 8 + (line) % 2 * 4 + (line) / 8 % 4 : (line))
 
-// Columns that fill up the chunks of a digit's last one are no elements of c.
+// Columns that only pad a digit to whole chunks are not elements of c.
 #define IS_COLUMN(at) (!PADDED_COLUMNS || (at) % column.w < inner_columns)
 
-// A lane's results are stored in runs, which are as long as they may be.
+// A lane's results are stored in runs, as long as possible.
 #if GATHERED == 4 && RESULT_BYTES > 1
 #define RUN uint4
 #elif RESULT_BYTES == 4 || GATHERED == 4
@@ -97,7 +100,7 @@
 #define WORDS (2 * GATHERED * RESULT_BYTES / 4)
 #define RUNS (WORDS * 4 / (int)sizeof(RUN))
 
-// Results as words of 32 bits, and one of them.
+// Results as 32-bit words, and one result of such words.
 #if RESULT_BYTES == 4 && !INTEGER_RESULT
 #define RESULT_WORD(values, i) as_uint((values)[i])
 #define RESULT_OF(words, i) as_float((words)[i])
@@ -115,7 +118,7 @@
 #define RESULT_OF(words, i) (ushort)((words)[(i) / 2] >> 16 * ((i) % 2))
 #endif
 
-// Bits of the taps of one dim that are inside: `size` pixels, the first tap at `at`, `step` apart.
+// One bit per tap of a dim, set if inside: `size` pixels, the first tap at `at`, taps `step` apart.
 static inline uint inside_bits(const int at, const int step, const int size, const int taps) {
     if (step == 1 || step == -1) {
         const int begin = clamp(step > 0 ? -at : at - size + 1, 0, taps);
@@ -127,14 +130,14 @@ static inline uint inside_bits(const int at, const int step, const int size, con
     return bits;
 }
 
-// Of a chunk, where so many elements are left.
+// Bytes of a chunk if `elements` elements remain.
 #define BYTES(elements) (clamp(elements, 0, PER_CHUNK) * ELEMENT_BYTES)
 
-#define NOWHERE INT_MIN  // the place of lines past the end
+#define NOWHERE INT_MIN  // the place of lines past the end of k
 
 #if SPLIT
-// The lower one of the two numbers that an f32 becomes has no bits below 2^-136. So numbers below
-// TINY lose bits.
+// The lower of the two numbers into which an f32 is split has no bits below 2^-136. So numbers
+// below TINY lose bits.
 #define TINY 0x1p-112f
 #define SMALL_SUM 0x1p-40f
 
@@ -149,20 +152,20 @@ static inline int has_tiny(__global const uint4 *from, const int chunk, const in
 }
 #endif
 
-#define TAP_BITS_Z 11  // where the bits of the middle dim and the slowest one begin
+#define TAP_BITS_Z 11  // the first bits of the middle dim and of the slowest dim
 #define TAP_BITS_Y 22
 
 __kernel
-#if !LIMITED  // with a required size the compiler ignores a limit of registers
+#if !LIMITED  // a required size makes the compiler ignore a limit of registers
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #endif
 void mma($parameters) {
-    // Copies to lines that do not begin at a multiple of 128 bytes take twice as long. A permutation
-    // of 8 lines begins at a multiple of 1024 bytes.
+    // Copies to lines that are not aligned to 128 bytes take twice as long. A permutation of 8
+    // lines must be aligned to 1024 bytes.
     __local uint4 __attribute__((aligned(WIDE ? 1024 : 128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
     __local int is_special, is_small;
     EXCHANGE
-    // Where rows are in c. One work-item computes this for a row, and all read it.
+    // The offsets of rows in c. One work-item computes each, and all read it.
     __local int c_rows[ROWS];
 #if A_ALONG_K
     __local int a_rows[ROWS];
@@ -170,7 +173,7 @@ void mma($parameters) {
     __local int a_lines[2][DEPTH];
 #endif
 #if WINDOW_A
-    __local uint a_taps[ROWS];  // those that are inside the image
+    __local uint a_taps[ROWS];  // the taps inside the image
 #endif
 #if B_ALONG_K || !HAS_TABLES
 #elif WINDOW_B
@@ -182,7 +185,8 @@ void mma($parameters) {
     const int item = get_local_id(0), lane = item & 31, warp = item >> 5;
     const uint place = place_of(tiles);
 
-    // Groups that run at once share rows and columns: they go down BAND tiles, then to the right.
+    // Concurrent work-groups share rows and columns: they are ordered down BAND tiles, then to the
+    // right.
     const int group = get_group_id(0), product = quotient(group, cover.x, cover_inverse.x);
     const int4 z = quick_digits(product, (int4)(1, batch.xyz), (uint4)(0, batch_inverse.xyz)).yzwx;
     const int tile = group - product * cover.x, band = quotient(tile, cover.y, cover_inverse.y);
@@ -194,7 +198,8 @@ void mma($parameters) {
     const int first = z.w * part, end = min(stages, first + part);
     const int k_outer = k.x * k.y * k.z;
 
-    // Which chunks this work-item copies: in each stage its own place along lines, of some lines.
+    // The chunks that this work-item copies: in each stage the same position in lines, in some of
+    // the lines.
     a += a_batch.w + DOT3(a_batch, z);
     b += b_batch.w + DOT3(b_batch, z);
     const int a_chunk = item % A_LINE, a_line = item / A_LINE;
@@ -240,9 +245,9 @@ void mma($parameters) {
     const int b_bytes = b_first < columns ? BYTES(inner_columns - b_in) : 0;
 #endif
 
-    // Along k: the taps and the chunk of the inner digit that come next, and how far these are.
+    // Along k: the next taps, the next chunk of the inner digit, and their offsets.
 #if A_ALONG_K || B_ALONG_K
-    // If both operands lie along k their lines are of one length: the same place in k.
+    // If both operands lie along k, their lines have the same length and the same place in k.
     const int inner_chunks = k.w / PER_CHUNK, k_chunk = A_ALONG_K ? a_chunk : b_chunk;
     int at_chunk, a_from, b_from, k_from;
     uint taps;
@@ -280,13 +285,13 @@ void mma($parameters) {
 #define CHUNK_BYTES
 #endif
 
-// Across k: where the lines of stage `stage` are, for a later COPY.
+// Across k: store the places of the lines of stage `stage` for a later COPY.
 #if !HAS_TABLES
 #define FIRST_LINE
 #define PREPARE(stage)
 #elif WIDE
-// A work-item goes from line to line, from stage to stage: sums of digits take less time than
-// quotients, and all wait for them.
+// A work-item adds digits from stage to stage, because this takes less time than quotients, and all
+// work-items wait for it.
     const int4 line_step = quick_digits(DEPTH, k, k_inverse);
     int4 line;
 #define FIRST_LINE line = quick_digits(first * DEPTH + item, k, k_inverse);
@@ -331,8 +336,8 @@ void mma($parameters) {
 #define PREPARE_B(slot, d) b_lines[slot][item] = is_there ? DOT4(b_k, d) : NOWHERE;
 #endif
 
-// Where this work-item's chunks go within a tile: of its first line and of the next; every second
-// line is alike but for whole lines, which are constants.
+// The places in a tile of this work-item's first two lines. The places of later lines differ from
+// one of these by whole lines, which are constants.
 #define TILE_PLACE(A, line, chunk) (PLACE(A, line, chunk) * 16)
 #define STEP_BYTES(A) (A##_STEP * LINE_CHUNKS(A) * 16)
     const uint a_to[2] = {TILE_PLACE(A, a_line, a_chunk),
@@ -399,11 +404,11 @@ void mma($parameters) {
 #define PLACE_IN_K(stage)
 #endif
 
-// What is done with chunks: they are copied to a tile.
+// The operation on chunks: a copy to a tile.
 #define TAKE copy_chunk
 
-// A stage is copied in parts, beside all steps but the last, which multiplies behind the barrier;
-// one that is not needed is all zeros.
+// The copy of a stage is divided into parts, one during each step but the last, which multiplies
+// after the barrier. A stage that is not needed is set to zero.
 #define COPY_BEGINS(stage, to_)                                                                    \
     const uint to = to_;                                                                           \
     const int is_needed = (stage) < end, slot = (stage) & 1;                                       \
@@ -427,8 +432,8 @@ void mma($parameters) {
 #else
     const int warp_row = warp % WARPS_M * WARP_ROWS, warp_column = warp / WARPS_M * WARP_COLUMNS;
 
-// A step's part of a or b, in registers as MULTIPLY_ADD takes it, and where lanes find theirs: the
-// places within a tile that are not apart by a constant.
+// A step's part of a or b, in registers in the form for MULTIPLY_ADD, and the places where a lane
+// finds it. Only places within a tile whose distance is not constant are stored.
 #if A_ALONG_K
     uint a_places[STEPS];
     UNROLL for (int i = 0; i < STEPS; i++)
@@ -485,7 +490,7 @@ void mma($parameters) {
     }
 #endif
 
-// What a step multiplies is in registers a step before.
+// The operands of a step are loaded to registers one step earlier.
     uint a_part[2][TILES_M][4], b_part[2][TILES_N][2];
 #define FETCH(step)                                                                                \
     UNROLL for (int j = 0; j < TILES_N; j++) LOAD_B(j, step, b_part[(step) & 1])                   \
@@ -495,10 +500,10 @@ void mma($parameters) {
 
     SUM sums[TILES_M][TILES_N][4];
 #if SPLIT
-// Each number is a sum of two that tensor cores take, which is 11 bits: the high one is rounded, so
-// that few are left to the low one. The product of the low ones is left out: it is 2^-22 of the
-// whole at most. Tensor cores truncate their sums: so those of CHAIN steps are added by the vector
-// unit, which rounds.
+// Each number is split into two numbers of 11 bits, which tensor cores support. The high one is
+// rounded, so that the low one has fewer bits. The product of the low ones is omitted; it is at
+// most 2^-22 of the whole. Tensor cores truncate their sums, so sums of CHAIN steps are added by
+// the vector unit, which rounds.
     float chain[TILES_M][TILES_N][4];
 #define MULTIPLY(step)                                                                             \
     {                                                                                              \
@@ -629,9 +634,9 @@ void mma($parameters) {
     COPIES_WAIT(0);
 
 #if SPLIT
-    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN, and they lose bits of tiny
-    // factors. Then fma computes the tile. Tiny factors matter only where a sum is small, so only
-    // then they are looked for.
+    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN, and they lose bits of
+    // tiny factors. In these cases fma computes the tile again. Tiny factors matter only if a sum
+    // is small, so only then the operands are searched for them.
     int special = 0, small = 0;
     UNROLL for (int i = 0; i < TILES_M; i++)
         UNROLL for (int j = 0; j < TILES_N; j++)

@@ -1,10 +1,10 @@
-// The instructions of mma_ptx.cl in plain OpenCL C, for devices that lack them. They are slow;
-// their purpose is to test the kernels that use them. They need doubles. Lanes of a warp exchange
-// values through local memory.
+// The instructions of mma_ptx.cl in plain OpenCL C, for devices that lack them. They are slow; they
+// serve to test the kernels that use them. They need doubles. Lanes of a warp exchange values
+// through local memory.
 
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 
-#define UNROLL _Pragma("nounroll")  // each step has barriers, and compilers fail with many
+#define UNROLL _Pragma("nounroll")  // each step has barriers, and compilers fail with many barriers
 
 #define place_of(tiles) 0
 
@@ -47,7 +47,7 @@ static inline void copy_bytes(__local uint4 *to, __global const uint4 *from, con
 #define B_NUMBER(bits, place) (B_BYTE)((bits) >> 8 * (place))
 #elif ELEMENT_BYTES == 2
 #define NUMBER(bits, odd) bf16_to_float((ushort)((bits) >> 16 * (odd)))
-#else  // tensor cores read the 19 highest bits
+#else  // tensor cores read only the 19 highest bits
 #define NUMBER(bits, odd) as_float((bits) & 0xffffe000u)
 #endif
 static inline uint to_tf32(const uint x) { return isfinite(as_float(x)) ? x + 0x1000u : x; }
@@ -64,7 +64,7 @@ static inline uint to_tf32(const uint x) { return isfinite(as_float(x)) ? x + 0x
 #define TRUNCATED(sum) (fabs(sum) < 0x1p128 ? convert_float_rtz(sum) : (float)sum)
 #endif
 
-// As tensor cores do, truncates the sum.
+// Truncates the sum, as tensor cores do.
 #define MULTIPLY_ADD(c, a, b)                                                                      \
     {                                                                                              \
         for (int w = 0; w < 4; w++) lanes[item * 6 + w] = (a)[w];                                  \

@@ -1,5 +1,5 @@
-// The instructions of NVIDIA's tensor cores from sm_80 on, by inline PTX. Places in local memory
-// are counted in chunks of 16 bytes from `tiles` on.
+// The instructions of NVIDIA's tensor cores from sm_80 on, as inline PTX. Places in local memory
+// are in chunks of 16 bytes, relative to `tiles`.
 
 #define UNROLL _Pragma("unroll")
 #if ELEMENT_BYTES == 1
@@ -11,7 +11,7 @@
 
 static inline uint place_of(__local const uint4 *tiles) { return (uint)(ulong)tiles; }
 
-// Begins to copy `bytes` bytes (0 to 16) of a chunk, and zeros to the rest of it.
+// Starts copying `bytes` bytes (0 to 16) of a chunk, and sets the rest of the chunk to zero.
 static inline void copy_chunk(const uint to, __global const uint4 *from, const int chunk,
                               const int bytes) {
     __asm__ volatile("{ .reg .b64 from; mad.wide.s32 from, %2, 16, %1;"
@@ -22,9 +22,9 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
 #define COPIES_END() __asm__ volatile("cp.async.commit_group;" : : : "memory")
 #define COPIES_WAIT(left) __asm__ volatile("cp.async.wait_group %0;" : : "n"(left) : "memory")
 
-// Four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit ones: lanes 8 i to 8 i + 7 have the
-// places of the rows of matrix i; each lane gets elements 2 t and 2 t + 1 of row g, t = lane % 4,
-// g = lane / 4, or with `load_columns` of column g.
+// Loads four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit elements. Lanes 8 i to 8 i + 7
+// have the places of the rows of matrix i. Each lane receives elements 2 t and 2 t + 1 of row g, t
+// = lane % 4, g = lane / 4. With `load_columns`, g is a column.
 #define LOAD_ROWS(r0, r1, r2, r3, place)                                                           \
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"            \
                      : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"(place) : "memory")
@@ -37,7 +37,7 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
                      : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)                      \
                      : "r"(place) : "memory")
 
-// c[16][8] += a[16][8 or 16] * b[8 or 16][8]; MULTIPLY_INTO does not read what c held.
+// c[16][8] += a[16][8 or 16] * b[8 or 16][8]. MULTIPLY_INTO does not read the old value of c.
 #define MULTIPLY_ADD(c, a, b)                                                                      \
     {                                                                                              \
         __asm__(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
@@ -59,7 +59,7 @@ static inline uint to_tf32(const uint x) {
     return bits;
 }
 
-// Two numbers as words of 16 bits, the first one low.
+// Two numbers as 16-bit halves of a word, the first one in the low half.
 static inline uint f16_pair(const float low, const float high) {
     uint bits;
     __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));

@@ -1,9 +1,9 @@
-// Products by four warps together, from compute capability 9.0 on: the tensor cores read both
+// Products by four warps together, from compute capability 9.0 on. The tensor cores read both
 // operands from local memory. A tile of c has 64 rows and WARP_COLUMNS columns. `wide.py` writes
-// WIDE_MULTIPLY_ADD and WIDE_WAIT, whose instructions are comments until the target is sm_90a.
+// WIDE_MULTIPLY_ADD and WIDE_WAIT. Their instructions are comments until the target becomes sm_90a.
 //
-// A descriptor has the place of an operand's first chunk, the distance of blocks of 8 chunks across
-// k, the distance of groups of 8 lines, and the permutation of 8 chunks, all in chunks.
+// A descriptor contains, in chunks: the place of an operand's first chunk, the distance of blocks
+// of 8 chunks across k, the distance of groups of 8 lines, and the permutation of 8 chunks.
 
 #define WIDE_DESCRIPTOR(A, place_)                                                                 \
     ((ulong)(1u << 30 | 64) << 32                                                                  \
@@ -24,7 +24,8 @@
 #define WIDE_BEGINS __asm__ volatile("//@@ wgmma.fence.sync.aligned;" : : : "memory");
 #define WIDE_ENDS __asm__ volatile("//@@ wgmma.commit_group.sync.aligned;" : : : "memory");
 
-// Of two lanes whose numbers differ in bit `bit`, the lower one gives its y for the other's x.
+// Exchange between two lanes whose numbers differ in bit `bit`: the lower one's y for the other's
+// x.
 #define EXCHANGE_PAIR(x, y, bit)                                                                   \
     {                                                                                              \
         const int is_upper = lane & (bit);                                                         \
@@ -36,5 +37,5 @@
         y = is_upper ? own_y : taken;                                                              \
     }
 
-// What was copied is seen by the tensor cores, after a barrier.
+// Makes the copied data visible to the tensor cores after the next barrier.
 #define COPIES_ARE_SEEN() __asm__ volatile("//@@ fence.proxy.async.shared::cta;" : : : "memory")

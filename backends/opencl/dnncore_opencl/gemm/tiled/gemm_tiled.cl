@@ -1,29 +1,29 @@
 // Products for GPUs: c[z, row, column] = sum over k of a[z, row, k] * b[z, k, column].
 //
-// A group computes a tile of TILE_ROWS x TILE_COLUMNS of c. A work-item has ITEM_ROWS x
+// A work-group computes a tile of TILE_ROWS x TILE_COLUMNS of c. A work-item has ITEM_ROWS x
 // ITEM_COLUMNS of it in registers, in blocks of 4 x 4, so local memory is read 16 bytes at a time.
-// Local memory has tiles of both operands with DEPTH values of k, twice. While a group multiplies
-// one tile, it loads the next to registers and stores it to the other place. So a step needs one
-// barrier.
+// Local memory has two buffers, each with tiles of both operands for DEPTH values of k. While a
+// work-group multiplies one tile, it loads the next to registers and stores it to the other buffer.
+// So a step needs one barrier.
 //
-// The index arithmetic is done once per group for rows and columns, and once per TABLE values of k,
-// by one work-item each. Its results are in local memory. PLAIN_K: k has one stride in each
+// The index arithmetic is done once per work-group for rows and columns, and once per TABLE values
+// of k, by one work-item each. Its results are in local memory. PLAIN_K: k has one stride in each
 // operand, and needs no table.
 //
-// Other defines: *_WIDTH elements are one load of a or b, 4 or 1. *_ALONG_K: these are neighbours
-// along k, not along its rows. C_WIDTH neighbours along a row of c are one store. WINDOW_A or
-// WINDOW_B: the operand that is an image. A coordinate is made of digits of the row and of k. Where
-// one is outside the image, the element is 0. `gemm/elements.py` names the functions that read and
-// write elements of each type. A NUMBER is a float, a double for f64 or, where integers are
-// multiplied, a uint, so that sums wrap around. A REAL is a float or a double.
+// Other defines: *_WIDTH: elements of a or b per load, 4 or 1. *_ALONG_K: these are neighbours
+// along k, not along rows. C_WIDTH: neighbours along a row of c per store. WINDOW_A or WINDOW_B:
+// the operand that is an image. A coordinate is a sum of digits of the row and of k. If it is
+// outside the image, the element is 0. `gemm/elements.py` names the functions that read and write
+// elements of each type. A NUMBER is a float, a double for f64 or, if integers are multiplied, a
+// uint, so that sums wrap around. A REAL is a float or a double.
 //
-// With HAS_SCALE or HAS_ZERO, elements of the operand whose rows are DECODED_ROWS are decoded as they
-// are fetched, by tables of the places of scales and zero points.
+// With HAS_SCALE or HAS_ZERO, elements of the operand with DECODED_ROWS rows are decoded when they
+// are read, by tables of the places of scales and zero points.
 //
 // The kernel does not return early if there is nothing to do, because PoCL 3.0 then drops
-// conditions after barriers. It divides by sizes that are at least 1 instead.
+// conditions after barriers. Instead, divisors are at least 1.
 
-// Arrays are registers only where loops over them are unrolled.
+// Arrays are in registers only if loops over them are unrolled.
 #define UNROLL _Pragma("unroll")
 
 #if C_WIDTH == 4
@@ -40,8 +40,8 @@
 #define READ_OLD(at)
 #endif
 
-// From C_WIDTH sums, a private array, to `at`; they are the elements from `column` in the row of
-// digits r, in the product of digits z.
+// Stores C_WIDTH sums, a private array, at `at`: the elements from `column` on in the row of digits
+// r, in the product of digits z.
 #define FINISH(sums)                                                                              \
     {                                                                                             \
         REAL old[C_WIDTH] = {0}, result[C_WIDTH];                                                 \
@@ -55,12 +55,12 @@
     }
 
 #define ACROSS (TILE_COLUMNS / ITEM_COLUMNS)  // work-items side by side
-#define DOWN (TILE_ROWS / ITEM_ROWS)  // and one below the other
+#define DOWN (TILE_ROWS / ITEM_ROWS)  // work-items one below the other
 #define ITEMS (DOWN * ACROSS)
-#define LANES 32  // work-items that read local memory at once, LANES_ACROSS of them side by side
-#define LINE(edge) ((edge) + 4)  // floats of a line in local memory, against bank conflicts
+#define LANES 32  // work-items that access local memory at once, LANES_ACROSS of them side by side
+#define LINE(edge) ((edge) + 4)  // floats per line in local memory; the rest avoids bank conflicts
 
-// What the i-th load of a work-item is of: which value of k, and which row of the operand.
+// The value of k and the row of the operand for the i-th load of a work-item.
 #define LOADS(edge, width) ((edge) * DEPTH / (width) / ITEMS)
 #define NTH(i) (item + (i) * ITEMS)
 #define K_OF(i, edge, width, along_k) \
@@ -70,7 +70,7 @@
 #define A(i, what) what(i, TILE_ROWS, A_WIDTH, A_ALONG_K)
 #define B(i, what) what(i, TILE_COLUMNS, B_WIDTH, B_ALONG_K)
 
-// A row or, past the last row, the last one at which a load can begin. Its values are not used.
+// The row or, past the last row, the last row at which a load can begin. Its values are not used.
 #define WITHIN(row, count, SIDE) \
     ((row) < (count) ? (row) : (count) - (SIDE##_ALONG_K ? 1 : SIDE##_WIDTH))
 
@@ -79,7 +79,7 @@
 #define VALUE_1 NUMBER
 #define VALUE_4 NUMBERS
 
-// Into a tile's line; a vector along k goes to four lines.
+// Stores to a line of a tile. A vector along k is stored to four lines.
 #define STORE_1(target, edge, along_k, value) *(target) = value;
 #define STORE_4(target, edge, along_k, value)                \
     if (along_k) {                                           \
@@ -95,8 +95,8 @@
 #define WINDOW
 #endif
 
-// Digits that move along depth, height and width, in y, z and w; they come as (image, depth,
-// height, width) or as (depth, height, width, channel).
+// Moves the digits along depth, height and width to y, z and w. The digits are (image, depth,
+// height, width) or (depth, height, width, channel).
 #define SPATIAL(d, channel_last) ((channel_last) ? (d).wxyz : (d))
 
 #ifdef WINDOW_3D
@@ -105,7 +105,7 @@
 #define AT_DEPTH(at, size) 1
 #endif
 
-// Whether all coordinates are within the image.
+// Whether all coordinates are inside the image.
 static inline int is_inside(const int4 at, const int4 size) {
     return AT_DEPTH(at, size) && (uint)at.z < (uint)size.z && (uint)at.w < (uint)size.w;
 }
@@ -120,7 +120,7 @@ static inline int is_inside(const int4 at, const int4 size) {
 #else
 #define IF_ZERO(text)
 #endif
-// Where the scale or the zero point of a row with digits d is, and what digits d of k add.
+// The place of the scale or zero point of a row with digits d, and the term of digits d of k.
 #define CODE_AT_ROW(name, d)                                                                      \
     (name##_batch.w + DOT3(name##_batch, z) + (d).w / max(name##_n_share, 1) * name##_n)
 #define CODE_AT_K(name, d) DOT4(name##_k, (d) / AT_LEAST_1(name##_k_share))
@@ -184,7 +184,7 @@ void gemm_tiled($parameters) {
     const int first_k = z.w * part, end_k = min(k_count, first_k + part);
     const int steps = max(0, (end_k - first_k + DEPTH - 1) / DEPTH);
 
-// Where values of k are in both operands, TABLE of them at a time.
+// The places of values of k in both operands, for TABLE values at a time.
 #ifdef WINDOW
 #define LOCATE_WINDOW k_window[place] = SPATIAL(w_k * d, k_channel_last);
 #else
@@ -243,7 +243,7 @@ void gemm_tiled($parameters) {
 
 #define PLACE_OF_K(step, k_at) ((step) * DEPTH % (2 * TABLE) + (k_at))
 
-// The step's elements of both operands to registers, 0 outside.
+// Loads the step's elements of both operands to registers, 0 outside.
 #define FETCH_SIDE(side, SIDE, edge, step)                                                       \
     UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
         const int k_at = SIDE(i, K_OF);                                                          \
@@ -259,7 +259,7 @@ void gemm_tiled($parameters) {
         FETCH_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
-// What was fetched, to local memory, as numbers.
+// Stores the loaded elements to local memory, as numbers.
 #define STORE_SIDE(side, SIDE, edge, step)                                                       \
     UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
         __local NUMBER *target = (__local NUMBER *)side##_tile[(step) & 1] +                     \
