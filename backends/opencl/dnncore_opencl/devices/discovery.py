@@ -40,7 +40,7 @@ class Native:
 
 @functools.cache
 def pyopencl() -> types.ModuleType:
-    """Import pyopencl; raises `EngineUnavailable` where it or the OpenCL loader is missing."""
+    """Import pyopencl. Raises `EngineUnavailable` if pyopencl or the OpenCL loader is missing."""
     try:
         return uninterrupted(importlib.import_module, "pyopencl")
     except ImportError as error:

@@ -186,7 +186,7 @@ class Stages:
         boxes = _boxes(self.terms, BOX if in_rows else LONE_BOX * shares.workers)
         units = self.engine.device.limits["compute_units"]
         tasks = units * (CPU_TASKS if self.engine.is_cpu else GPU_TASKS)
-        if shares.across:  # the second stage reads less
+        if shares.across:  # so that the second stage reads less
             tasks //= 2
         if not self.engine.is_cpu and shares.workers == 1:
             tasks *= LARGEST_GROUP

@@ -99,7 +99,7 @@ class OpenedDevice(Engine):
         return tuning.table(self, name, package)
 
     def allocate(self, nbytes: int) -> Any:
-        """Allocate an uninitialised pyopencl buffer; raises `ExecutionError` when out of memory."""
+        """Allocate an uninitialised pyopencl buffer. Raises `ExecutionError` when out of memory."""
         check_size(self.name, nbytes)
         size = max(nbytes, SMALLEST_BUFFER)
         limit = self._device.limits["max_allocation"]

@@ -77,7 +77,7 @@ class OpenCLEngine(OpenedDevice):
 
     @classmethod
     def devices(cls) -> Sequence[Device]:
-        """All OpenCL devices; raises `EngineUnavailable` with the reason when there is none."""
+        """Return all OpenCL devices. Raises `EngineUnavailable` with a reason if there is none."""
         return [describe(device) for device in cl_devices()]
 
     @functools.cached_property

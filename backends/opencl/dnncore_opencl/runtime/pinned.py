@@ -138,7 +138,7 @@ class Pinned:
     def work(
         self, function: Callable[..., None], *arguments: Any, alone: bool = False
     ) -> Callable[[], None]:
-        """Call a function in another thread; return a function that waits for its end.
+        """Call a function in another thread. Return a function that waits for its end.
 
         alone: whether to call it in this thread, because waking another thread takes as long.
         """
@@ -207,7 +207,7 @@ class Landing(Command):
         self._alone = alone
 
     def wait(self, timeout: float | None = None) -> None:
-        """Empty each block when the device has filled it; raise errors as other events do."""
+        """Empty each block when the device has filled it. Raise errors as other events do."""
         deadline = None if timeout is None else time.monotonic() + timeout
         errors, landing = [], []
         for flight in self._flights:

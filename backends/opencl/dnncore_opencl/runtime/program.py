@@ -45,22 +45,22 @@ class LaunchProgram(Executable):
         return call(stream, wait_for)
 
     def _call(self, owned: Any) -> BoundCall:
-        """Make kernel objects, whose buffers are not set.
+        """Create kernel objects, whose buffers are not set.
 
-        pyopencl asks a data base for each, under a lock that a signal handler would wait for.
+        pyopencl queries a database for each, under a lock that a signal handler would wait for.
         """
         return BoundCall(uninterrupted(list, map(_Ready, self._programs, self.launches)), owned)
 
     @staticmethod
     def chain(runs: Sequence[Any]) -> Run:  # type: ignore[override]  # a field for mypy
-        """Make one call of several, with one loop over all kernels."""
+        """Return one call for several calls, with one loop over all kernels."""
         return BoundCall([one for run in runs for one in run.ready], [run.owned for run in runs])
 
 
 class BoundCall:
     """Kernels whose arguments are set. A call with a stream queues them.
 
-    owned: objects that must live as long as the call, because a kernel keeps no buffer alive.
+    owned: objects that must live as long as the call, because a kernel does not keep buffers alive.
     """
 
     __slots__ = ("owned", "ready")
@@ -70,7 +70,7 @@ class BoundCall:
         self.owned = owned
 
     def __call__(self, stream: Any, wait_for: Sequence[Event] = ()) -> Event:
-        """Queue all kernels; returns the last one's event."""
+        """Queue all kernels. Return the event of the last one."""
         try:
             if wait_for or not stream.is_direct or not self.ready:
                 return self._queue_behind(stream, wait_for)
@@ -84,7 +84,7 @@ class BoundCall:
         return OpenCLEvent(stream, native)
 
     def _queue_to_point(self, stream: Any) -> Event:
-        """Queue all kernels without an event of their own."""
+        """Queue all kernels without their own events. Return the point after them."""
         enqueue, queue = stream.raw_enqueue, stream.raw_queue
         for one in self.ready:
             status = enqueue(queue, *one.raw)
@@ -94,7 +94,7 @@ class BoundCall:
         return point
 
     def _queue_behind(self, stream: Any, wait_for: Sequence[Event]) -> Event:
-        """Queue all kernels behind other events, and on an out-of-order queue behind each other."""
+        """Queue all kernels after other events; on an out-of-order queue one after the other."""
         event: OpenCLEvent | None = None
         causes: Sequence[Event] = ()
         for one in self.ready:
@@ -110,7 +110,7 @@ def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
 
 
 def _built(engine: OpenedDevice, launch: Launch) -> tuple[Launch, Any]:
-    """Build the program of a launch, or of the one instead of it."""
+    """Build the program of a launch or, if this fails, of its `instead`."""
     try:
         return launch, engine.builder.launchable(launch)
     except BuildError as error:
@@ -121,7 +121,7 @@ def _built(engine: OpenedDevice, launch: Launch) -> tuple[Launch, Any]:
 
 
 class _Ready:
-    """A kernel object whose scalars are set, and the places of its buffers."""
+    """A kernel object with its scalars set, and the places of its buffers."""
 
     __slots__ = ("_buffers", "_serials", "enqueue", "global_size", "kernel", "local_size", "raw")
 
@@ -141,7 +141,7 @@ class _Ready:
         self._serials: list[int | None] = [None] * len(launch.args)
 
     def set_buffers(self, memories: Sequence[Memory], scratchpad: Any) -> None:
-        """Set the buffers that have changed; a buffer that the user made is always set."""
+        """Set the buffers that have changed, and always the buffers that the user created."""
         serials = self._serials
         for place, index in self._buffers:
             buffer = scratchpad if index is None else memories[index].buffer

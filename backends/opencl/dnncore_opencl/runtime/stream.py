@@ -91,7 +91,7 @@ class OpenCLStream(Stream):
             self.native.flush()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until all commands have ended; raise the first error of a command.
+        """Block until all commands have ended. Raise the first error of a command.
 
         Raises `TimeoutError` after `timeout` seconds, by default the engine's limit.
         """
