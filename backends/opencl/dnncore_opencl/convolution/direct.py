@@ -96,7 +96,7 @@ class Direct(Implementation[Convolution]):
         return tags | {op.WEIGHTS: self.weights_tag(op, lanes)}
 
     def weights_tag(self, op: Convolution, lanes: int) -> str:
-        """Return the weights' format: vectors of the result's channels, in rows of the others."""
+        """Return the weights' format: vectors of the result's channels for consecutive others."""
         first = first_dim(op)
         group, spatial = LETTERS[:first], LETTERS[first + 2 : op.weights_role.ndims]
         columns, depth = LETTERS[first + self.columns_dim], LETTERS[first + self.depth_dim]

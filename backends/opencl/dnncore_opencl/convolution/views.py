@@ -53,7 +53,7 @@ class View:
     def arguments(self, name: str) -> dict[str, Any]:
         """Return the arguments of parameters `name` and `name`_channels.
 
-        They hold the strides of pixels; and the first element and the strides of channels.
+        The first holds the strides of pixels, the second the first element and channel strides.
         """
         channels = int4((self.start, self.group, self.block, self.channel))
         return {name: int4(self.pixels), f"{name}_channels": channels}

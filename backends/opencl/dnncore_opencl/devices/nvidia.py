@@ -20,7 +20,7 @@ DRIVERS_OWN = 4  # bytes per work-group that the driver reserves, by the assembl
 
 
 def limits(device: Any) -> dict[str, Any]:
-    """Return the limits of a pyopencl device that its driver does not report; {} for others."""
+    """Return an NVIDIA device's limits that its driver reports too low or not; {} for others."""
     if "cl_nv_device_attribute_query" not in device.extensions.split():
         return {}
     capability = (device.compute_capability_major_nv, device.compute_capability_minor_nv)

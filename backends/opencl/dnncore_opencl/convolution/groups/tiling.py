@@ -21,7 +21,7 @@ from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import Arg, Schema
 
 MOST_TAPS = 64  # computed at once
-MOST_DOWN, MOST_ACROSS = 16, 4  # in least tiles; one across if neighbours are pixels
+MOST_DOWN, MOST_ACROSS = 16, 4  # in units of `least_tile`; 1 across unless along channels
 SUMS = 32  # per work-item
 WINDOW = 36  # values of a row of the image in registers
 RESIDENT = 1024  # work-items with which a multiprocessor hides their latency
