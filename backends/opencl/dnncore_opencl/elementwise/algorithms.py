@@ -144,7 +144,7 @@ SLOPES_OF_DST = {
     "tanh": "x = (1.0f - s) * (1.0f + s);",
 }
 
-# x = x op operand. NaN, which is unequal to itself, is the result of max and min.
+# x = x op operand. NaN is unequal to itself. If x or the operand is NaN, so are max and min.
 BINARY = {
     "add": "x = x + {0};",
     "sub": "x = x - {0};",

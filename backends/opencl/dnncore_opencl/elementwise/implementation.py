@@ -66,7 +66,7 @@ class Pass:
         self.quick: dict[str, str] = {}  # functions that need not be exact
         self.options: tuple[str, ...] = ()  # compiler options
         self.copies_bits = False  # values of all types are bits from memory, without conversion
-        self.keeps_integers = False  # values of integer types are
+        self.keeps_integers = False  # the same for values of integer types
         self.stored = "x"
         self.old = f"v{result}"  # the result's old value
         self.is_exact = False  # whether each operation is rounded
