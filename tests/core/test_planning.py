@@ -52,6 +52,16 @@ def test_the_transposed_matrices_compute_the_gradient_of_weights(winograd):
         assert gradient == [int(y + j == i) for j in range(TAPS)]
 
 
+@pytest.mark.parametrize("winograd", [F23, F43], ids=lambda winograd: winograd.name)
+def test_a_filter_comes_back_from_its_values_at_the_points(winograd):
+    columns = transposed(winograd.weights)
+    products = [
+        [sum(t * w for t, w in zip(row, column, strict=True)) for column in columns]
+        for row in winograd.taps
+    ]
+    assert products == np.eye(TAPS).tolist()
+
+
 def test_entries_that_meet_data_are_exact_in_float32():
     entries = [x for matrix in (F43.src, F43.dst) for row in matrix for x in row]
     assert all(float(np.float32(float(x))) == x for x in entries)

@@ -24,6 +24,15 @@ def matmul(src="u8", weights="s8", dst="u8"):
     )
 
 
+def inner_product():
+    return dnn.InnerProductForward(
+        "forward_inference",
+        src=dnn.MemoryDesc((3, 8), "u8"),
+        weights=dnn.MemoryDesc((5, 8), "s8"),
+        dst=dnn.MemoryDesc((3, 5), "u8"),
+    )
+
+
 def reorder():
     return dnn.Reorder(src=dnn.MemoryDesc((3, 8)), dst=dnn.MemoryDesc((3, 8), "u8"))
 
@@ -41,6 +50,11 @@ ATTRIBUTES = [
         matmul(),
         scaled(weights=dnn.Scales(mask=4)),
         "one of 0, 1, 2, 3 for dims (8, 5); got 4; bit d is set for one value per index of dim d",
+    ),
+    (
+        inner_product(),
+        scaled(weights=dnn.Scales(mask=2)),
+        "one of 0, 1, 3 for dims (5, 8); got 2",
     ),
     (matmul(), scaled(bias=dnn.Scales()), "scales of bias: only src, weights, dst can have them"),
     (matmul(), scaled(source=dnn.Scales()), "scales of source: only src, weights, dst can have"),
