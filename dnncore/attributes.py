@@ -38,7 +38,7 @@ ROUNDED = ("f16", "bf16", "f8_e4m3", "f8_e5m2")
 
 
 def _text(record: PostOp | Attributes) -> str:
-    """The constructor's call with the fields that differ from their defaults."""
+    """Return the constructor's call with the fields that differ from their defaults."""
     words = []
     for row in fields(record):
         own = getattr(record, row.name)
@@ -58,9 +58,9 @@ class PostOp:
 
     `binary` and `prelu` read operands: tensors of f32, f16, bf16, s32, s8 or u8 (`src2` of s8), of
     dst's rank, whose dims are 1 or dst's. Their values are converted to f32. Their formats may be
-    blocked, with an offset, or repeat elements, but not be `any`.
-    At execution, they are the arguments `post_op_{i}_src`, `post_op_{i}_src2` and
-    `post_op_{i}_weights`. i is the position of the step in the chain.
+    blocked, may have an offset, and may repeat elements. They must not be `any`. At execution, they
+    are the arguments `post_op_{i}_src`, `post_op_{i}_src2` and `post_op_{i}_weights`. i is the
+    position of the step in the chain.
     """
 
     kind: PostOpKind
@@ -93,7 +93,7 @@ class PostOp:
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def _check_own(self, what: str) -> None:
-        """Check the fields that the kind has."""
+        """Check the fields that this kind reads."""
         check_finite(what, alpha=self.alpha, beta=self.beta, scale=self.scale)
         object.__setattr__(self, "zero_point", _checked_zero_point(what, self.zero_point))
         object.__setattr__(self, "algorithm", POST_OPS[self.kind].check(what, self))
@@ -111,8 +111,9 @@ class PostOp:
     def sum(cls, scale: float = 1.0, zero_point: int = 0) -> PostOp:
         """x = x + scale * (dst - zero_point).
 
-        With scale 0 the step is dropped and dst is not read. zero_point: an s32; not 0 only if dst
-        is of s32, s8 or u8.
+        With scale 0 the step is dropped and dst is not read.
+
+        zero_point: an s32. It must be 0 unless dst is of type s32, s8 or u8.
         """
         return cls("sum", scale=scale, zero_point=zero_point)
 
@@ -120,8 +121,8 @@ class PostOp:
     def binary(cls, algorithm: str, src: MemoryDesc, src2: MemoryDesc | None = None) -> PostOp:
         """x = algorithm(x, src), with the algorithms of `Binary`.
 
-        The operand is the argument `post_op_{i}_src`. Only `select` has the second operand
-        `post_op_{i}_src2`, the condition of type s8. If it is 0, x becomes src.
+        The operand is the argument `post_op_{i}_src`. Only `select` has a second operand,
+        `post_op_{i}_src2`. This is the condition, of type s8. Where it is 0, x becomes src.
         """
         return cls("binary", algorithm, src=src, src2=src2)
 
@@ -136,13 +137,13 @@ class PostOp:
 
     @property
     def operands(self) -> tuple[tuple[str, MemoryDesc], ...]:
-        """The tensors that this step reads, with their names in the step."""
+        """Return the tensors that this step reads, by their field names in the step."""
         named = ((name, getattr(self, name)) for name in POST_OPS[self.kind].operands)
         return tuple((name, desc) for name, desc in named if desc is not None)
 
 
 def _checked_zero_point(what: str, value: object) -> int:
-    """The zero point as a Python int. Raises `DescriptorError` unless it is an s32."""
+    """Return the zero point as a Python int. Raises `DescriptorError` unless it is an s32."""
     if (
         not isinstance(value, int | np.integer)
         or isinstance(value, bool)
@@ -155,7 +156,7 @@ def _checked_zero_point(what: str, value: object) -> int:
 
 
 def _are_equal(value: object, default: object) -> bool:
-    """Whether the values are equal; `value` may be an array, which compares element by element."""
+    """Whether the values are equal; `value` may be an array, which numpy compares by element."""
     return value is default or (isinstance(value, Real | str) and bool(value == default))
 
 
@@ -168,7 +169,7 @@ def _check_operand(what: str, desc: object) -> None:
 
 
 def _checked_chain(post_ops: Any) -> tuple[PostOp, ...]:
-    """The chain without sums of scale 0."""
+    """Return the chain without sums of scale 0."""
     try:
         chain: tuple[Any, ...] = tuple(post_ops)
     except Exception:  # a third-party iterable may raise any exception
@@ -197,11 +198,11 @@ class Attributes:
         limit.
     scales: the scales of tensors, such as `{"src": Scales(), "weights": Scales(mask=1)}`.
     zero_points: the zero points of tensors of integers, such as `{"src": ZeroPoints()}`.
-    accumulation: the type in which an implementation may add up products. "strict" is f32, or s32
-        for integers; "f16" permits f16, too; "relaxed" and "any" permit any type. An implementation
-        may always use a more exact type.
-    dropout: replaces results by 0 at random, before post-ops. Eltwise forward, softmax forward and
-        matmul have it.
+    accumulation: the least exact type in which an implementation may add up products. "strict" is
+        f32, or s32 for integers; "f16" also permits f16; "relaxed" and "any" permit any type. An
+        implementation may always use a more exact type.
+    dropout: replaces results by 0 at random, before post-ops. Only eltwise forward, softmax forward
+        and matmul support it.
     rounding: "environment" rounds the first output to nearest. "stochastic" rounds it up or down at
         random, with the probabilities that preserve the mean. Its seed is the argument
         `rounding_seed`, one s32. The output must be of type f16, bf16, f8_e4m3 or f8_e5m2.
@@ -243,16 +244,16 @@ class Attributes:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Not with the hash: hashes of texts differ from process to process."""
+        """Pickle without the hash, because hashes of texts differ from process to process."""
         return Attributes, self._values(dict)
 
     def _values(self, of_mapping: Callable[[Mapping[str, Any]], Any]) -> tuple[Any, ...]:
-        """The values of all fields; those that are mappings are converted."""
+        """Return the values of all fields. `of_mapping` converts mappings."""
         values = (getattr(self, row.name) for row in fields(self) if row.compare)
         return tuple(of_mapping(own) if isinstance(own, Mapping) else own for own in values)
 
     def operands(self) -> list[tuple[str, MemoryDesc]]:
-        """The extra arguments of the chain, in order: (argument name, descriptor)."""
+        """Return the arguments of post-ops, in order, as (argument name, descriptor)."""
         return [
             (f"post_op_{i}_{name}", desc)
             for i, post_op in enumerate(self.post_ops)
@@ -260,10 +261,10 @@ class Attributes:
         ]
 
     def arguments(self, op: Operation) -> list[tuple[Argument, MemoryDesc]]:
-        """The arguments of the attributes, in binding order: operands of post-ops, scales, zero
-        points, those of dropout, the seed of rounding.
+        """Return the arguments of the attributes in binding order: operands of post-ops, scales,
+        zero points, dropout, and the seed of rounding.
 
-        op: an operation with the layout of its result, for the mask of dropout.
+        op: an operation whose result has a layout. The mask of dropout has the same layout.
         """
         rows: list[tuple[str, Any, MemoryDesc]] = [
             (name, "in", desc) for name, desc in self.operands()
@@ -280,7 +281,7 @@ class Attributes:
 
     @property
     def of_values(self) -> Attributes:
-        """These attributes without those that do not affect correct results."""
+        """Return these attributes without those that do not affect correct results."""
         return Attributes(
             self.post_ops,
             fpmath=self.fpmath,
@@ -292,7 +293,7 @@ class Attributes:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The attributes that an implementation must support by name; see `Implementation`."""
+        """Return the words of attributes that an implementation must list; see `Implementation`."""
         quantized = (*self.scales.values(), *self.zero_points.values())
         given = (
             self.scales,
@@ -355,7 +356,7 @@ def is_condition(name: str) -> bool:
 
 
 def _checked_limit(limit: object) -> int | None:
-    """The number of bytes as a Python int, or None."""
+    """Return the number of bytes as a Python int, or None."""
     if limit is None:
         return None
     if not isinstance(limit, int | np.integer) or isinstance(limit, bool) or limit < 0:

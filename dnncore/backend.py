@@ -17,47 +17,49 @@ of `Implementation`s, best first by convention. Their estimates decide the ranki
 
 Versions
 --------
-A backend states the version of the contract that it was written for, as a literal. A core of
+A backend states as a literal the version of the contract for which it was written. A core of
 version 1.4 runs backends of the versions 1.0 to 1.4, and refuses all others with a `PluginError`.
 
 A backend may rely on this: within a major version, no name of this module and no parameter is
-removed, and whatever is added has a default that means the old behaviour. The core calls a backend
-only with the methods and parameters of its version. Rules that are added bind backends of that
-version or newer, but the conformance kit checks all rules. Begin the names of your own attributes
-of engines, streams and events with `_`. Then no later name of the contract is one of them.
+removed, and every new parameter or method has a default that means the old behaviour. The core
+calls a backend only with the methods and parameters of its version. A new rule applies to backends
+of its version or newer, but the conformance kit checks all rules. Begin the names of your own
+attributes of engines, streams and events with `_`, so that they never equal a later name of the
+contract.
 
 A core of version 2 refuses backends of version 1, because a new major version exists only to break
 a rule on which they rely. One distribution can serve both: its hook returns the `Backend` that
-suits `API_VERSION`. What a major version removes is documented as deprecated in the minor version
-before it.
+suits `API_VERSION`. Names that a major version removes are documented as deprecated in the
+preceding minor version.
 
 1.0  The first version. The number 1 as `api_version` means 1.0.
-1.1  Versions with a minor number. `Engine.is_lost`: an engine that is lost is opened anew by its
-     name. `free` is never called from within a collection of garbage. The failure of a command is
-     raised once by its stream and does not fail later commands. All streams of an engine share
-     the clock of their events. Standard keys of `Device.limits`. What an engine does in a forked
-     child. The docstrings of `Engine`, `Stream` and `Event` have the rules. Notes, details and
-     knobs of an acceptance. Objects of the runtime become memories (`Engine.wrap`, `place`),
-     buffers pass by DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
+1.1  Versions with a minor number. `Engine.is_lost`: a lost engine can be opened again by its name.
+     `free` is never called from within a collection of garbage. The failure of a command is raised
+     once by its stream and does not fail later commands. All streams of an engine share the clock
+     of their events. Standard keys of `Device.limits`. Rules for engines in a forked child. The
+     docstrings of `Engine`, `Stream` and `Event` state the rules. Notes, details and knobs of an
+     acceptance. Objects of the runtime become memories (`Engine.wrap`, `place`), buffers pass by
+     DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
      `Backend.array_kinds`.
 
 Formats of a backend's own
 --------------------------
-An implementation may ask for a layout that only its backend knows, such as packed weights. The name
+An implementation may require a layout that only its backend knows, such as packed weights. The name
 of an opaque format begins with that of the backend, and its size is given in bytes:
 
     packed = MemoryDesc(op.weights.dims, "f32", "mine:panels:16", nbytes=65536)
     op = op.resolve_any(weights=packed, dst=plain)  # only where op.weights.is_any
 
-The user allocates such a memory and fills it by a reorder from a plain format, which the backend
-computes: its table for `Reorder` has an implementation that accepts `op.dst.tag` of this form. All
-others refuse it. Put into the name whatever decides the layout, so that equal names mean equal
-layouts. A launch gets the memory as `memory.buffer`, without an offset.
+The user allocates such a memory and fills it by a reorder from a plain format. The backend computes
+this reorder: its table for `Reorder` contains an implementation that accepts `op.dst.tag` of this
+form. All other implementations refuse it. The name must contain every parameter of the layout, so
+that equal names mean equal layouts. A launch receives the memory as `memory.buffer`, without an
+offset.
 
 Knobs
 -----
 An implementation may let programs choose its parameters, such as the size of a work-group. It
-declares `Knob`s in its acceptance, with a function `tune` that makes the acceptance for other
+declares `Knob`s in its acceptance, with a function `tune` that returns the acceptance for other
 values:
 
     def accept(self, op, attr, engine, hint):
@@ -146,7 +148,7 @@ class Backend:
     engines: engine kind -> "module:EngineClass".
     implementations: (engine kind, operation class) -> "module:TABLE".
     array_kinds: the class of another library's arrays, "module:Class", which is not imported ->
-        "module:OBJECT" of an `ArrayKind`, so that one-line functions take and return such arrays.
+        "module:OBJECT" of an `ArrayKind`, so that one-line functions accept and return such arrays.
     """
 
     name: str
@@ -159,7 +161,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Refused:
-    """The refusal of an implementation: the kind of the reason, and the reason with its numbers."""
+    """The refusal of an implementation: the kind of reason, and the reason as text with numbers."""
 
     kind: RefusalKind
     reason: str
@@ -184,27 +186,29 @@ class Accepted:
     An acceptance that breaks these rules counts as a failure of the implementation.
 
     op: the requested operation with every format `any` resolved.
-    build: makes the executable. It may take long and may raise. It is called once per cached
+    build: returns the executable. It may take long and may raise. It is called once per cached
         primitive. Requests with equal `op` of their acceptances, attributes, hints and knobs share
         an executable, whether formats were `any` in the request or not.
     efficiency: the seconds of a perfect implementation divided by the seconds of this one, above 0.
         It may exceed 1. Give either `efficiency` or `seconds`, and not both.
     seconds: the estimated seconds of an execution, above 0.
     scratchpad_bytes: bytes of scratchpad that an execution needs, at least 0.
-    workspace: its descriptor if it differs from the public one, `op.workspace_desc(hint)`. A
-        private one is opaque, with 0 bytes if nothing is kept. Only the same backend can compute a
-        gradient with it, and must accept that.
+    workspace: the descriptor of the workspace if it differs from the public one,
+        `op.workspace_desc(hint)`. A private workspace is opaque, with 0 bytes if nothing is kept.
+        Only the same backend can compute a gradient with it. The backend must accept that gradient.
     deterministic: the result is bit-equal from run to run.
-    exact: results for small integers are exact. Checks believe False only for an algorithm that
-        permits an error factor above 1.
+    exact: results for small integers are exact. Checks ignore False unless the algorithm permits an
+        error factor above 1.
     error_factor: the error bound of the algorithm, as a multiple of the bound of direct sums.
-        Checks believe at most what the algorithm of `op` permits: 1, except for Winograd's.
-    notes: words of `NOTES` that describe how it computes this problem.
+        Checks use at most the factor that the algorithm of `op` permits: 1 for all algorithms
+        except Winograd's.
+    notes: words of `NOTES` that describe how the implementation computes this problem.
     detail: a text for people that names the kernel, such as "jit:avx512_core". At most 100
         characters, without commas.
     knobs: the parameters that a program may choose for this problem.
-    tune: makes the acceptance of the same problem for other values. It gets a value for each knob
-        by name. It is as quick as `accept`, and refuses combinations that it cannot have.
+    tune: returns the acceptance of the same problem for other values. It receives a value for each
+        knob by name. It must be as quick as `accept`, and returns a refusal for combinations that
+        are not supported.
     """
 
     op: Operation
@@ -231,15 +235,16 @@ class Implementation(ABC, Generic[OpT]):
 
     A subclass may name the operation for type checkers, as in `Implementation[EltwiseForward]`.
 
-    data_types: the types of the tensors that it reads and writes. `answer` refuses other types
-        without a call of `accept`. Workspaces, the condition of `select`, and the types s32, s8 and
-        u8 of reorders need not be listed.
-    attributes: the words of the attributes that it supports, of "scales", "zero_points", "groups"
-        (of scales and zero points), "dropout", "stochastic_rounding", "operand_types" (operands of
-        post-ops of other types than f32) and "sum_zero_point" (in a post-op `sum`). `answer`
-        refuses others. Other attributes have no words.
-    takes_repeats: whether tensors that it reads may repeat their elements along a dim, by a stride
-        of 0. Else `answer` refuses them without a call of `accept`.
+    data_types: the types of tensors that the implementation reads and writes. `answer` refuses
+        other types and does not call `accept`. Workspaces, the condition of `select`, and the types
+        s32, s8 and u8 of reorders need not be listed.
+    attributes: the words of the attributes that the implementation supports. The words are
+        "scales", "zero_points", "groups" (of scales and zero points), "dropout",
+        "stochastic_rounding", "operand_types" (operands of post-ops of other types than f32) and
+        "sum_zero_point" (in a post-op `sum`). `answer` refuses attributes whose words are not
+        listed. Other attributes have no words.
+    takes_repeats: whether input tensors may repeat their elements along a dim, by a stride of 0.
+        Otherwise `answer` refuses such tensors and does not call `accept`.
     """
 
     name: str
@@ -250,7 +255,7 @@ class Implementation(ABC, Generic[OpT]):
     def answer(
         self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Refuse data types and repeats that it does not take, else return `accept`'s answer."""
+        """Refuse types, attributes and repeats that are not supported, else call `accept`."""
         unlisted = OLD_INTEGERS if isinstance(op, Reorder) else ()
         for argument, desc in op.tensors():
             own = desc.data_type
@@ -275,7 +280,7 @@ class Implementation(ABC, Generic[OpT]):
     def accept(
         self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept or refuse the problem. This must be quick, and must not compile or allocate.
+        """Accept or refuse the problem. The method must be quick. It must not compile or allocate.
 
         hint: the forward primitive descriptor of a backward operation, if the user gave it.
         """
@@ -288,12 +293,12 @@ Run: TypeAlias = Callable[[Stream, Sequence[Event]], Event]
 class Executable(ABC):
     """A compiled primitive without arguments.
 
-    A run writes all elements of its outputs, and zeros to their padding. It changes nothing else,
-    also not the gaps between elements. Tensors may begin at any byte. NaN and infinities come
-    through as in the formula; docs/conformance.md has the rules.
+    A run writes all elements of its outputs, and zeros to their padding. It changes no other bytes,
+    not even gaps between elements. Tensors may begin at any byte. NaN and infinities propagate as
+    in the formula; docs/conformance.md states the rules.
 
-    chain: optional static function. It combines consecutive runs of executables that have the same
-    function object into one run (see `Sequence`).
+    chain: optional static function. It combines consecutive runs into one run if their executables
+        have the same function object (see `Sequence`).
     """
 
     chain: ClassVar[Callable[[Sequence[Run]], Run] | None] = None
@@ -315,8 +320,8 @@ class Executable(ABC):
     ) -> Event:
         """Run once. Override this if `bind` is expensive.
 
-        On an out-of-order stream, all launches with a scratchpad call this, also those of bound
-        calls. The returned event must end after the last use of the scratchpad.
+        On an out-of-order stream, every launch with a scratchpad calls this method, including
+        launches of bound calls. The returned event must end after the last use of the scratchpad.
         """
         return self.bind(memories, scratchpad)(stream, wait_for)
 
@@ -324,8 +329,8 @@ class Executable(ABC):
 class HostFunction(Executable):
     """An executable for host engines that calls `function(*memories)` in the stream's thread.
 
-    numpy reports no overflow, underflow and invalid operation in it, whatever the caller's
-    `numpy.errstate` says.
+    numpy does not report overflow, underflow or invalid operations in it, whatever the caller's
+    `numpy.errstate` is.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:

@@ -1,4 +1,7 @@
-"""The cache of executables in memory, and the counters of the caches; `store.py` is the disk's."""
+"""The cache of executables in memory, and the counters of all caches.
+
+`store.py` implements the disk cache.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ __all__ = ["MemoryCache", "count", "primitives", "stats"]
 
 T = TypeVar("T")
 CAPACITY = 1024  # primitives
-PATIENCE = 0.05  # seconds after which a thread that waits looks whether the builder still builds
+PATIENCE = 0.05  # seconds between the checks of a waiting thread whether the builder still builds
 UNBUILT: Any = object()
 
 _counts: Counter[str] = Counter()
@@ -37,17 +40,22 @@ def count(event: str, n: int = 1) -> None:
 
 
 def stats() -> dict[str, int]:
-    """The counters of this process.
+    """Return the counters of this process.
 
-    built, from_memory: primitives that were built, and that the primitive cache returned.
-    compiled, from_disk: kernels that were compiled, and that were loaded from the disk store.
+    built, from_memory: the number of primitives that were built, and of those that the primitive
+        cache returned.
+    compiled, from_disk: the number of kernels that were compiled, and of those that were loaded
+        from the disk.
     """
     names = ("built", "from_memory", "compiled", "from_disk")
     return {name: _counts[name] for name in names}
 
 
 class _Call:
-    """Lives as long as the call that builds a value, wherever the call is interrupted."""
+    """An object that is alive while the call that builds a value is running.
+
+    It also ends if the call is interrupted at any place.
+    """
 
     __slots__ = ("__weakref__",)
 
@@ -55,7 +63,7 @@ class _Call:
 class _Entry(Generic[T]):
     """A value that one thread builds while others wait for it.
 
-    used: a number that grows with each use. call: of the thread that builds it.
+    used: a number that grows with each use. call: the call of the thread that builds the value.
     """
 
     def __init__(self, call: _Call, used: int) -> None:
@@ -67,11 +75,11 @@ class _Entry(Generic[T]):
         self.error: Exception | None = None
 
     def is_being_built(self) -> bool:
-        """Whether a thread is in the call that builds it and goes on."""
+        """Whether a thread is still in the call that builds the value."""
         return self.call() is not None and self.thread not in resting
 
     def wait(self) -> None:
-        """Wait until the build has ended, in whichever way."""
+        """Wait until the build has succeeded, failed, or been interrupted."""
         while self.is_being_built() and not self.ended.wait(PATIENCE):
             pass
 
@@ -79,8 +87,8 @@ class _Entry(Generic[T]):
 class MemoryCache(Generic[T]):
     """A least-recently-used cache. If several threads request one key, one of them builds.
 
-    There is no lock that a thread could hold when it is interrupted or when another one forks. Each
-    change is a single operation of a dict.
+    It has no lock, because a thread could hold it while it is interrupted or while another thread
+    forks. Each change is a single operation of a dict.
     """
 
     def __init__(self, capacity: int, events: tuple[str, str] | None = None) -> None:
@@ -127,8 +135,9 @@ class MemoryCache(Generic[T]):
         """Return the value of `key`. The first thread that requests it builds it.
 
         An error of `build` is raised in all threads that wait, and is not cached. If the builder is
-        interrupted, as by Ctrl-C, one of them builds. A thread that is itself building, as in a
-        signal handler, does not wait for others: it builds, too. The first value is kept.
+        interrupted, for example by Ctrl-C, one of the waiting threads builds. A thread that is
+        already building, such as a thread in a signal handler, does not wait: it builds the value
+        itself. The first value is kept.
         """
         while True:
             entry = self._entries.get(key)
@@ -168,12 +177,14 @@ class MemoryCache(Generic[T]):
         return entry.value
 
     def _end(self, key: Hashable, entry: _Entry[T]) -> None:
-        """Forget the build, and an entry that has no value."""
+        """Mark the build as ended, and remove an entry that has no value."""
         if entry.value is UNBUILT and self._entries.get(key) is entry:
             self._entries.pop(key, None)
 
     def forget_unfinished(self) -> None:
-        """Drop what other threads were building. A forked child lacks these threads."""
+        """Remove the entries that other threads were building. A forked child does not have these
+        threads.
+        """
         me = threading.get_ident()
         for key, entry in self._entries.copy().items():
             if entry.value is UNBUILT and entry.thread != me:
@@ -203,14 +214,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def _is_building(top: FrameType | None) -> bool:
-    """Whether this thread is in a call of `MemoryCache.get`, at any place."""
+    """Whether this thread is inside a call of `MemoryCache.get`, at any depth."""
     while top is not None and top.f_code is not MemoryCache.get.__code__:
         top = top.f_back
     return top is not None
 
 
 def _capacity() -> int:
-    """The capacity in the environment. An invalid one must not prevent the import."""
+    """Return the capacity in the environment. An invalid one must not prevent the import."""
     try:
         return whole_number("DNNCORE_PRIMITIVE_CACHE_CAPACITY", CAPACITY, "of primitives")
     except DescriptorError as error:

@@ -32,14 +32,15 @@ class EltwiseAlgorithm:
     formula, slope: texts of f(s) and f'(s), in Python's syntax with the names of `math`. An empty
         slope means that there is no gradient.
     slope_of_dst: text of f' as a function of d = f(s). Empty if there is no variant `USE_DST`.
-    error, slope_error, slope_of_dst_error: error bounds of the three.
+    error, slope_error, slope_of_dst_error: error bounds of these three formulas.
     oracle: torch's result, as oracle(torch, s, alpha, beta). torch's autograd gives the gradient.
-    inverse: the s of a d for torch, as inverse(torch, d, alpha, beta), if there is a variant.
+    inverse: s computed from d, as inverse(torch, d, alpha, beta). It is required if there is a
+        variant `USE_DST`.
     defaults: alpha, or alpha and beta, in one-line calls; None if the caller must give them.
     probes: the parameters that the conformance kit tests.
     rule: a text and a test of alpha and beta.
     variant_rule: an additional rule of the variant.
-    corners: the places where f' jumps, from alpha and beta.
+    corners: the values of s at which f' jumps, computed from alpha and beta.
     is_positive: whether f is defined only for positive s.
     keeps_integers: whether whole s, alpha and beta give whole y.
     """
@@ -101,21 +102,25 @@ def _clip_v2(torch: Any, s: Any, alpha: float, beta: float) -> Any:
 
 
 def _rounded(limit: float) -> float:
-    """A limit in float32, as dst has it."""
+    """Return a limit rounded to float32, as stored in dst."""
     return float(np.float32(limit))
 
 
 def _power(torch: Any, s: Any, alpha: float, beta: float) -> Any:
-    """C's pow. torch computes a square root, NaN at -inf, if the exponent is the number 0.5."""
+    """Compute the power as C does.
+
+    If the exponent is the number 0.5, torch computes a square root. Its square root of -inf is NaN.
+    A tensor of exponents avoids this.
+    """
     return alpha * torch.pow(s, torch.full_like(s, beta))
 
 
 _LIMITS = (
     (-1.0, 0.5), (-1.0, 0.0), (-1.0, 6.0), (0.0, 0.0), (0.0, 0.5), (0.0, 6.0),
-    (0.3, 0.7),  # float32 has larger and smaller numbers in their place
+    (0.3, 0.7),  # float32 cannot store these limits: one becomes larger, the other smaller
 )  # fmt: skip
 _ORDERED = ("beta >= alpha", lambda alpha, beta: alpha <= beta)
-# A negative slope would give dst the same sign on both sides of 0.
+# With a negative slope, dst would have the same sign on both sides of 0.
 _NO_NEGATIVE_SLOPE = ("alpha >= 0", lambda alpha, _beta: alpha >= 0)
 _SLOPES = ((0.25, 0.0), (0.0, 0.0), (2.0, 0.0), (-0.5, 0.0))
 _RAMPS = ((0.25, 0.5), (1 / 6, 0.5), (-1.0, 0.5))
@@ -127,7 +132,7 @@ _POWERS = (
 _GATE = "tanh(sqrt(2 / pi) * (s + 0.044715 * s**3))"
 _SOFTPLUS = "tanh(log(1 + exp(s)))"
 
-# In all of them, NaN gives NaN.
+# In all algorithms, NaN gives NaN.
 ELTWISE = {
     "abs": EltwiseAlgorithm(
         formula="abs(s)",

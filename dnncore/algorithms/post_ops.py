@@ -53,7 +53,7 @@ class PostOpRecord:
     """One kind of post-op.
 
     fields: the fields of a `PostOp` that the kind reads.
-    operands: the fields that are tensors.
+    operands: those of `fields` that are tensors.
     check: check(what, step) raises `DescriptorError` unless the step's algorithm and parameters
         are valid, and returns the algorithm's name.
     error: error(step, x, y, old) is the absolute error of y = f(x) if x is exact; `old` is the old

@@ -18,11 +18,11 @@ class ReductionAlgorithm:
     """One algorithm.
 
     formula: text; `sum`, `max` and the like apply to the elements s.
-    is_sum: whether it adds up elements or their powers.
-    roundings: from the number of elements to the error beside that of a sum, in roundings of the
-        result of absolute values.
+    is_sum: whether the algorithm adds up elements or their powers.
+    roundings: a function of the number of elements. It returns the error in addition to the error
+        of the sum. The unit is one rounding of the result for absolute values.
     oracle: torch's result, as oracle(torch, src, dims, p, eps).
-    is_norm: whether it reads p and eps.
+    is_norm: whether the algorithm reads p and eps.
     keeps_integers: whether whole numbers give whole numbers.
     is_linear: whether f(a + b) is f(a) + f(b).
     """
@@ -47,7 +47,7 @@ def _powers(src: Any, dims: tuple[int, ...], p: float) -> Any:
 
 
 def _norm(formula: str, oracle: Callable[..., Any]) -> ReductionAlgorithm:
-    """Return a norm: it takes a power of each term and perhaps one of their sum."""
+    """Return a norm. It computes a power of each term, and at most one power of their sum."""
     return ReductionAlgorithm(
         formula=formula,
         is_sum=True,

@@ -11,36 +11,36 @@ where S is the exact sum and P the 2-norm of the products. Over j = 1 ... K this
     d = u sqrt((K + 1) (S**2 / 3 + P**2 / 6))
 
 **The limit of an element is 10.5 d.** A rounding error of s_j is uniform within +-u 2**e, where
-2**e is the power of two below |s_j|. Such errors have the mean 0 given the terms before them. Over
+2**e is the power of two below |s_j|. Given the terms before it, such an error has the mean 0. Over
 all mantissas, their mean square is at most 0.2 (u s_j)**2. Given all partial sums, Hoeffding's
 inequality for uniform variables bounds the total error E by
 
     P(|E| > x) <= 2 exp(-x**2 / (0.4 u**2 sum(s_j**2)))
 
 The sum of squares varies with the order of the terms. For large K, the partial sums are a line from
-0 to S and a Brownian bridge of variance P**2. The worst case is S = 0. Then sum(s_j**2) is
-K P**2 w, where w is the integral of the squared bridge, and the expectation of exp(t w) is
-sqrt(sqrt(2 t) / sin(sqrt(2 t))). With x = c d the bound becomes 2 E exp(-c**2 / (2.4 w)). For c =
-10.5 it is below 1e-10 (`tests/comparison/test_sums.py` computes it). 1e9 simulated sums stay below
-0.6 of the limit (`tests/support/simulated_sums.py`). Connolly, Higham and Mary (2021, "Stochastic
-rounding and its probabilistic backward error analysis") have the inequality for any given order.
+0 to S and a Brownian bridge of variance P**2. The worst case is S = 0. Then sum(s_j**2) is K P**2
+w, where w is the integral of the squared bridge, and the expectation of exp(t w) is sqrt(sqrt(2 t)
+/ sin(sqrt(2 t))). With x = c d the bound becomes 2 E exp(-c**2 / (2.4 w)). For c = 10.5 it is below
+1e-10 (`tests/comparison/test_sums.py` computes it). 1e9 simulated sums stay below 0.6 of the limit
+(`tests/support/simulated_sums.py`). Connolly, Higham and Mary (2021, "Stochastic rounding and its
+probabilistic backward error analysis") prove the inequality for any given order.
 
-**Terms that are nearly equal** are all rounded in the same direction, if they differ by less than
-the distance of two numbers near s_j, at most 2 u |S|. For normal terms with the standard deviation
-sigma, the mean of a rounding error is at most 2 u |S| / pi exp(-(pi sigma)**2 / (2 (u S)**2)), the
-first harmonic of the sawtooth x - round(x). K times this mean is added. It is 0 unless K |mean| >
-1e7 sigma. Up to K = 64, even equal terms stay within 10.5 d.
+**Nearly equal terms** are all rounded in the same direction if they differ by less than the
+distance between two adjacent numbers near s_j. This distance is at most 2 u |S|. For normal terms
+with the standard deviation sigma, the mean of a rounding error is at most 2 u |S| / pi exp(-(pi
+sigma)**2 / (2 (u S)**2)), the first harmonic of the sawtooth x - round(x). K times this mean is
+added. It is 0 unless K |mean| > 1e7 sigma. Up to K = 64, even equal terms stay within 10.5 d.
 
 **The expected error.** The mean square of a rounding error is 0.14 to 0.2 times (u s_j)**2. An
 implementation may round products before it adds them, or split each factor into two parts and omit
-the product of the small parts. Three products of TF32 have errors of 1.2 u of each product, and
-tensor cores cut off the sum of a few products. So the expected mean square is 0.2 d**2 +
-2 (u P)**2.
+the product of the small parts. With three products of TF32, the error is 1.2 u of each product.
+Tensor cores cut off the sum of a few products. So the expected mean square is 0.2 d**2 + 2 (u
+P)**2.
 
 **Products of two half types.** Tensor cores add them in groups of 16 and cut off each sum. So each
-of K / 16 steps has an error of at most u |s_j| on average, always towards zero. |s_j| is
-(|S| + P) / 2 on average, or less. The sum of these means is expected, too. On an H100, errors for K
-= 576 have a mean of a fifth of it. Products of f32 do not have such errors, because the sums of few
+of K / 16 steps has an error of at most u |s_j| on average, always towards zero. |s_j| is (|S| + P)
+/ 2 on average, or less. The sum of these means is added to the limit. On an H100, the measured mean
+error for K = 576 is a fifth of it. Products of f32 do not have such errors, because the sums of few
 products are added by roundings to nearest.
 
 If the order is not random, S and P are replaced by the sum of the absolute values. Then d bounds
@@ -98,51 +98,53 @@ PRODUCTS = 2.0
 class Noise:
     """The errors of a result before it is stored, per element.
 
-    limit: the largest allowed error. rms: the largest expected root mean square; NaN where every
-        result is right, also NaN and infinity.
+    limit: the largest allowed error.
+    rms: the largest expected root mean square. NaN where every result is accepted, including NaN
+        and infinity.
     """
 
     limit: Array
     rms: Array
 
     def __add__(self, other: Noise) -> Noise:
-        """The noise of both; they are independent, but limits add up."""
+        """Return the noise of both. The errors are independent, but limits are added."""
         return Noise(self.limit + other.limit, np.hypot(self.rms, other.rms))
 
     def __mul__(self, factor: Any) -> Noise:
-        """The noise of a multiple."""
+        """Return the noise of a multiple."""
         return Noise(factor * self.limit, factor * self.rms)
 
     def unknown_where(self, places: Array) -> Noise:
-        """Return this noise, changed so that every result counts as right at these places."""
+        """Return this noise, changed so that every result is accepted at these places."""
         limit, rms = np.where(places, np.inf, self.limit), np.where(places, np.nan, self.rms)
         return Noise(limit, rms)
 
     def unknown_beyond(self, reach: Array) -> Noise:
-        """The noise, unknown where partial sums may leave the range of f32 in some order.
+        """Return this noise, unknown where partial sums may exceed the range of f32 in some order.
 
-        reach: the sums of absolute values, or more.
+        reach: the sums of absolute values, or larger numbers.
         """
         return self.unknown_where(reach > LARGEST)
 
     @property
     def is_unknown(self) -> Array:
-        """Where every result is right."""
+        """Whether every result is accepted, per element."""
         return np.isposinf(self.limit) & np.isnan(self.rms)
 
     @classmethod
     def within(cls, limit: Array) -> Noise:
-        """The noise of which only a limit is known."""
+        """Return a noise of which only the limit is known."""
         return cls(limit, limit)
 
 
 def summed(terms: Any, total: Array, norm: Array, *, cut_off: bool = False) -> Noise:
     """Return the noise of sums in random order.
 
-    terms: their number K, per sum or for all. total: the exact sums S. norm: the 2-norms P of the
-    terms. For terms in any order, both are the sums of absolute values. cut_off: whether the terms
-    are products of half types, which tensor cores may add. Sums of absolute values are at most
-    P sqrt(K).
+    terms: the number K of terms, per sum or for all sums.
+    total: the exact sums S. For terms in any order, the sums of absolute values.
+    norm: the 2-norms P of the terms. For terms in any order, the sums of absolute values. These are
+        at most P sqrt(K).
+    cut_off: whether the terms are products of half types, which tensor cores may add.
     """
     squares = (np.asarray(terms) + 1.0) * (total**2 / 3 + norm**2 / 6)
     rms = np.sqrt(VARIANCE * squares + PRODUCTS * norm**2)
@@ -150,7 +152,7 @@ def summed(terms: Any, total: Array, norm: Array, *, cut_off: bool = False) -> N
     if cut_off:
         steps = np.asarray(terms) / TENSOR_CORE_TERMS
         noise += Noise.within(ROUNDOFF * steps * (np.abs(total) + norm) / 2)
-    if norm is total:  # of terms in any order; `_shared` is 0 below 1e12 terms, because exp is
+    if norm is total:  # terms in any order; `_shared` is 0 below 1e12 terms, because exp is
         return noise.unknown_beyond(norm)
     noise += Noise.within(_shared(np.asarray(terms), total, norm))
     return noise.unknown_beyond(norm * np.sqrt(terms))
@@ -159,7 +161,7 @@ def summed(terms: Any, total: Array, norm: Array, *, cut_off: bool = False) -> N
 def _shared(terms: Any, total: Array, norm: Array) -> Array:
     """The error of sums of nearly equal terms, which are rounded in the same direction.
 
-    Two terms may differ from all others, such as a bias.
+    Up to two terms, such as a bias, may differ from all others.
     """
     count = np.maximum(terms, FEW)
     variance = norm**2 / count - (1.0 + 2.0 / count + 1e-6) * (total / count) ** 2
@@ -179,9 +181,9 @@ def positive_sum(terms: Any, total: Array) -> Noise:
 class Error(NamedTuple):
     """The error of y = f(s) when s is exact: `roundings` times the roundoff of `size`.
 
-    size: computed from arrays s and y and numbers alpha and beta. It may exceed |y|, since terms of
-    a sum may exceed the sum, and since exp(alpha * s) turns a relative error of its argument into
-    a relative error of y that is alpha * s times larger.
+    size: computed from the arrays s and y and the numbers alpha and beta. It may exceed |y|,
+        because terms of a sum may exceed the sum. A relative error of the argument of exp(alpha *
+        s) also causes a relative error of y that is alpha * s times larger.
     """
 
     roundings: float

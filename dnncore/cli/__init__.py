@@ -31,7 +31,7 @@ BUSY = (
 
 
 class _Commands(click.Group):
-    """Reports the errors of dnncore, such as that of an invalid setting, without a traceback."""
+    """Commands that report errors of dnncore, such as an invalid setting, without a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -77,7 +77,7 @@ def devices(as_json: bool, measure: bool) -> None:
 
 
 def _rates(name: str) -> dict[str, str]:
-    """Measure the rates of a device; as text, the reason if it cannot be opened."""
+    """Measure the rates of a device. Return the reason as text if the device cannot be opened."""
     try:
         peaks = dnncore.engine(name).measure_peaks()
     except DnnError as error:

@@ -1,4 +1,4 @@
-"""`dnncore backends` lists the backends, and the estimates of theirs that were wrong."""
+"""`dnncore backends` lists the backends, and their estimates that were wrong."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _backend(one: WrongEstimate) -> str:
 
 
 def _print(wrong: Sequence[WrongEstimate]) -> None:
-    """Print the records and how to forget them."""
+    """Print the wrong estimates and the command that removes them."""
     if not wrong:
         line("no estimate is known to be wrong")
         return

@@ -65,7 +65,7 @@ def clear(store: str) -> None:
 
 
 def _switched_off() -> str:
-    """Why `DNNCORE_DISK_CACHE` switches all stores off; "" if it does not."""
+    """Return why `DNNCORE_DISK_CACHE` disables all stores; "" if it does not."""
     try:
         return "" if flag("DNNCORE_DISK_CACHE", True) else "DNNCORE_DISK_CACHE is 0"
     except DescriptorError as error:

@@ -120,7 +120,7 @@ def check(
                 rows += found
                 if not as_json:
                     print_rows(found)
-                    sys.stdout.flush()  # a crash loses what is not written
+                    sys.stdout.flush()  # a crash loses buffered text
     if as_json:
         show_json(rows)
     else:
@@ -163,7 +163,7 @@ def _register(modules: Sequence[str]) -> None:
 
 
 def _check_names(text: str) -> list[str]:
-    """The names of checks in the option; no name means the comparison with the reference."""
+    """Return the names of the checks; no name means the comparison with the reference."""
     from dnncore.testing.checks.table import CHECKS
 
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -208,7 +208,7 @@ class _Task:
 
 
 def _rows(task: _Task) -> Iterator[Row]:
-    """One row per implementation, fill and output. A single row if no implementation accepts."""
+    """Yield one row per implementation, fill and output, or a single row if none accepts."""
     from dnncore.testing.checks.case import USUAL_FILLS, Case
 
     case = Case(task.problem, engine(task.engine_name))
@@ -226,7 +226,7 @@ def _rows(task: _Task) -> Iterator[Row]:
 
 
 def _kit_rows(task: _Task, checks: Sequence[str]) -> Iterator[Row]:
-    """One row per failed check, and one per implementation without any."""
+    """Yield one row per failed check, and one row per implementation without failed checks."""
     from dnncore.testing.checks.table import run_case
 
     def announce(trial: OnTrial) -> None:
@@ -286,7 +286,7 @@ def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
 
 
 def _imprecise(trial: Trial) -> Iterator[Row]:
-    """Rows about a false claim, and about lost precision of outputs with few elements."""
+    """Yield rows about a false claim, and about lost precision of outputs with few elements."""
     from dnncore.testing.checks.precision import false_claim, lost_precision
 
     if claim := false_claim(trial):

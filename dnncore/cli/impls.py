@@ -111,7 +111,7 @@ def _knob_row(knob: Knob, value: KnobValue) -> Row:
 def _selected(
     problem: Problem, engine_name: str
 ) -> tuple[list[PrimitiveDesc], tuple[Refusal, ...]]:
-    """All primitive descriptors, best first, and the refusals."""
+    """Return all primitive descriptors, best first, and the refusals."""
     found = list(primitive_descs(problem.op, engine(engine_name), problem.attr, **problem.wishes))
     if found:
         return found, found[0].refusals

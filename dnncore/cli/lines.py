@@ -27,8 +27,8 @@ STYLES = {
 def line(*parts: str | tuple[str, str]) -> None:
     """Print one line. A part is a text, or a text with its style.
 
-    The line is never wrapped, so its text can be copied and searched for. It contains no characters
-    that control a terminal, which names of devices may have.
+    The line is never wrapped, so its text can be copied and searched for. Characters that control a
+    terminal, which names of devices may contain, are escaped.
     """
     pieces = [(part, "") if isinstance(part, str) else part for part in parts]
     text = Text.assemble(*((printable(words), style) for words, style in pieces))

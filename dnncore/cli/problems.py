@@ -32,7 +32,7 @@ WORDS = f"""It begins with an operation: {", ".join(f"--{name}" for name in DRIV
 
 
 def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Pass the words that are no options of the command as `words`. Completes the help text."""
+    """Pass the words that are not options of the command as `words`, and complete the help text."""
     function.__doc__ = (function.__doc__ or "").replace("{WORDS}", WORDS)
     metavar = "PROBLEM..."
     argument = click.argument("words", metavar=metavar, nargs=-1, type=click.UNPROCESSED)
@@ -40,7 +40,7 @@ def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def engine_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option for names of engines, the same for all commands."""
+    """Return the option for names of engines, the same for all commands."""
     text = (
         "Names of engines, separated by commas, such as opencl:1, gpu or opencl:nvidia. A name"
         f" selects all devices that it means. Default: {default or 'all'}."
@@ -130,7 +130,7 @@ def print_reading(reading: Reading) -> None:
 
 
 def chosen_devices(wanted: str) -> list[DeviceStatus]:
-    """The devices that fit these names, by default all."""
+    """Return the devices that have these names, by default all."""
     from dnncore.testing.running.device_choice import choose
 
     try:

@@ -37,7 +37,7 @@ def show(rows: Sequence[Row], title: str, *details: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """The value for JSON. NaN and infinity become text, because JSON does not have them."""
+    """Return the value for JSON. NaN and infinity become text, because JSON lacks them."""
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

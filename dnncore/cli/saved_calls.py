@@ -23,9 +23,9 @@ __all__ = ["minimize_saved", "saved_calls", "saved_rows"]
 
 
 def saved_calls(inputs: str, words: Sequence[str], engines: str) -> list[tuple[Path, SavedCall]]:
-    """The calls of a file or a folder, on these engines, by default on their own.
+    """Return the calls of a file or a folder on these engines, by default on their own engines.
 
-    words: a problem that replaces that of the file; none to keep it.
+    words: a problem that replaces the one of the file; empty to keep it.
     """
     from dnncore.crosschecking.repeat import with_problem
     from dnncore.crosschecking.saved import load, saved_files

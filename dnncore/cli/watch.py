@@ -1,7 +1,7 @@
 """A guard of commands that run code of plugins, which may crash or hang.
 
-After a crash, and at a time limit, stderr has the lines of Python that all threads were executing,
-and the step in which the process ended. A second process prints the step, because the first cannot.
+After a crash or at a time limit, stderr shows the Python lines that all threads were executing, and
+the step in which the process ended. A second process prints the step, because the first cannot.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Self
 
 __all__ = ["Watch"]
 
-STDERR = 2  # the file descriptor: `sys.stderr` may be a file without one
+STDERR = 2  # the file descriptor; `sys.stderr` may be an object without one
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -43,7 +43,7 @@ class Watch:
         return self
 
     def __call__(self, step: str) -> None:
-        """Begin a step and its time."""
+        """Begin a step and restart the time limit."""
         faulthandler.dump_traceback_later(self._seconds, exit=True, file=STDERR)
         self._tell(step)
 

@@ -61,21 +61,21 @@ class Comparison:
     ok: every element is within its bound, and NaN and inf are where they are expected.
     error: norm-wise, ||got - expected|| / ||expected||, over the finite elements.
     max_error: the largest absolute difference.
-    index: the worst element: furthest above its bound or, if none is above, with the largest
-        `of_bound`; None without elements.
+    index: the worst element. This is the element that exceeds its bound most or, if all are within
+        their bounds, the element with the largest `of_bound`. None without elements.
     got, expected, bound: values of that element.
-    misplaced: the number of elements that are NaN or inf in one array and not the same in the
-        other; if there are any, `index` is the first of them.
+    misplaced: the number of elements that are NaN or inf in one array and have another value in the
+        other array. If there are any, `index` is the first of them.
     of_bound: the error of the worst element divided by its bound; inf if the bound is 0, and 0 if
         an element is NaN or inf.
     wrong: the number of wrong elements.
     share: the share of wrong elements among all elements, 0 to 1.
     place: the places of the wrong elements as text, with dims named as in format tags: "only in the
         last 3 of 19 along c".
-    lost: how the errors of the tensor show lost precision, as text; "" if they do not.
-    error_factor: the factor of the bounds, which the implementation claims and its algorithm
-        permits.
-    beside: the number of bytes beside the elements that were changed, if they were compared.
+    lost: text about errors of the tensor that show lost precision; "" if there are none.
+    error_factor: the factor by which bounds are multiplied. The implementation claims it and the
+        algorithm permits it.
+    beside: the number of changed bytes that belong to no element, if such bytes were compared.
     """
 
     ok: bool
@@ -96,7 +96,7 @@ class Comparison:
 
     @property
     def distance(self) -> str:
-        """How far the worst element is off, in words; "" if an element is NaN or inf."""
+        """Describe the error of the worst element in words; "" if an element is NaN or inf."""
         if not self.of_bound:
             return ""
         off = f"off by {abs(self.got - self.expected):.3g}"
@@ -154,7 +154,7 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
     index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), g.shape))
     wrong = excess > 0
     count = int(wrong.sum())
-    if not count:  # the element with the largest share of its bound, not that closest to it
+    if not count:  # the element with the largest ratio of error to bound
         shares = np.divide(difference, limits, out=np.zeros_like(g), where=limits > 0)
         index = tuple(int(i) for i in np.unravel_index(np.argmax(shares), g.shape))
     return Comparison(
@@ -187,7 +187,7 @@ def _place(wrong: Array) -> str:
 
 
 def _along(letter: str, hit: Array) -> str:
-    """Describe the indices of one dim that are hit; "" if all are."""
+    """Describe the indices of one dim where `hit` is true; "" if it is true everywhere."""
     indices = np.flatnonzero(hit)
     count, first, last, size = indices.size, int(indices[0]), int(indices[-1]), hit.size
     if count == size:
@@ -208,7 +208,7 @@ def _along(letter: str, hit: Array) -> str:
 def _real(name: str, values: object) -> Array:
     """Return the values as float64."""
     try:
-        with np.errstate(invalid="ignore"):  # a signalling NaN is treated as any NaN
+        with np.errstate(invalid="ignore"):  # also for signalling NaNs
             return np.asarray(values).astype(np.float64, casting="same_kind")
     except (TypeError, ValueError, OverflowError):
         raise DescriptorError(
@@ -217,7 +217,7 @@ def _real(name: str, values: object) -> Array:
 
 
 def _norm(values: Array) -> float:
-    """The 2-norm. `numpy.linalg.norm` starts the threads of BLAS, which takes longer."""
+    """Return the 2-norm. `numpy.linalg.norm` starts the threads of BLAS, which takes longer."""
     return math.sqrt(float(np.square(values).sum()))
 
 
@@ -231,8 +231,8 @@ def _ratio(difference: float, norm: float) -> float:
 class Expected:
     """An output of the reference.
 
-    noise: of the result before it is stored; None if it is exact. Of an integer, the limit is the
-        allowed difference.
+    noise: the noise of the result before it is stored; None if the result is exact. For integer
+        types, its limit is the allowed difference.
     judged: whether the errors of the whole tensor can be judged, because inputs are random.
     independent: the share of elements with independent errors.
     """
@@ -243,7 +243,9 @@ class Expected:
     independent: float = 1.0
 
     def bound(self, error_factor: float = 1.0) -> Array | float:
-        """The allowed absolute error of an implementation with this error factor, per element."""
+        """Return the allowed absolute error per element of an implementation with this error
+        factor.
+        """
         if self.noise is None:
             return 0.0
         if not _is_float(self.values):
@@ -253,7 +255,9 @@ class Expected:
         return np.nan_to_num(stored + error_factor * self.noise.limit, nan=np.inf, posinf=np.inf)
 
     def errors(self, got: Array, error_factor: float = 1.0) -> Errors | None:
-        """The errors divided by the expected ones; None if these are not known."""
+        """Return the errors divided by the expected errors; None if the expected errors are not
+        known.
+        """
         if not self.judged or self.noise is None:
             return None
         eps, least = _precision(self.values.dtype)
@@ -267,7 +271,9 @@ class Expected:
         return Errors(relative, self.independent)
 
     def settled(self, got: Array, bound: Array | float) -> Array:
-        """Return the output with the expected values where every result is right."""
+        """Return the output with the expected values at the elements where every result is
+        accepted.
+        """
         unknown = np.isinf(bound) & np.isfinite(self.values)
         if self.noise is not None:
             unknown |= self.noise.is_unknown
@@ -276,8 +282,8 @@ class Expected:
     def check(self, got: Array, *, exact: bool = False, error_factor: float = 1.0) -> Comparison:
         """Compare an implementation's output. With `exact`, no difference is allowed.
 
-        The errors of all elements together must not show lost precision. Where the bound is
-        infinite, an intermediate result exceeds f32's range, and every result is right.
+        Statistics of the errors of all elements must not show lost precision. An infinite bound
+        means that an intermediate result exceeds f32's range; every result is accepted there.
         """
         if exact:
             return compare(got, self.values)
@@ -290,10 +296,10 @@ class Expected:
 
 
 def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The distance from 1 to the next number, and the least error that is always allowed.
+    """Return the distance from 1 to the next number, and the least error that is always allowed.
 
-    The latter is the distance between the numbers next to 0, but at least the least normal number
-    of f32: devices compute in f32 and may replace smaller numbers by 0.
+    The least error is the distance from 0 to the next number, but at least the smallest normal
+    number of f32: devices compute in f32 and may replace smaller numbers by 0.
     """
     limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
     return float(limits.eps), max(float(limits.smallest_subnormal), LEAST_NORMAL)
@@ -317,10 +323,11 @@ def expected_outputs(
     inputs: arrays with logical dims by argument name, with the operands of post-ops. If a post-op
         `sum` reads the old values of the result, they have the result's name.
     workspace_error: the largest difference per element between the workspace in `inputs` and the
-        workspace that the implementation reads; the bounds allow for it.
-    random_order: whether all values were drawn independently from one distribution, so that bounds
-        are narrower. Values of users have any order.
-    judged: whether the errors of a whole tensor are judged, too; only for normal values.
+        workspace that the implementation reads. The bounds include it.
+    random_order: whether all values were drawn independently from one distribution. Bounds are then
+        narrower. It is False for values of users.
+    judged: whether the errors of a whole tensor are judged, too. This requires normally distributed
+        values.
     values: the result of `correct_values`, if it is known already.
 
     The formats of `op` do not matter. Raises `BackendNotFound` if no reference is installed.
@@ -335,7 +342,7 @@ def expected_outputs(
     if op.data_type == "f64":
         errors = {name: own * F64_OF_F32 for name, own in errors.items()}
     independent = 0.25 if error_factor(op) > 1 else 1.0  # Winograd's tiles share errors
-    judged = judged and op.flops > 0  # sums without terms are all the same number
+    judged = judged and op.flops > 0  # all sums without terms are 0
     return {
         name: Expected(array, errors.get(name), judged and _is_float(array), independent)
         for name, array in values.items()
@@ -345,13 +352,13 @@ def expected_outputs(
 def correct_values(
     op: Operation, attr: Attributes, inputs: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Compute the outputs of `op`, as `expected_outputs`, without their bounds."""
+    """Compute the outputs of `op` as `expected_outputs` does, without their bounds."""
     return _evaluate(*_without_formats(op, attr), inputs)
 
 
 @lru_cache(maxsize=1024)
 def _without_formats(op: Operation, attr: Attributes) -> tuple[Operation, Attributes]:
-    """The operation on row-major tensors, with the attributes that affect values."""
+    """Return the operation on row-major tensors, with the attributes that affect values."""
     op = op.with_each(_plain)
     fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # fpmath applies to f32 data
     steps = tuple(map(_plain_step, attr.post_ops))
@@ -371,7 +378,7 @@ def consistent_inputs(
     """Return arrays for all tensors that `op` reads, by argument name.
 
     If a gradient reads outputs of its forward operation, the reference computes them from src, and
-    src is one of the arrays.
+    src is included in the result.
     """
     inputs = fill_inputs(op, attr, fill, seed)
     forward: Any = op.forward_op
@@ -397,12 +404,12 @@ def against_reference(
     """Execute `pd` on these memories, and the reference on copies of them. Compare the outputs.
 
     pd: a primitive descriptor of any engine.
-    arguments: memories by name, those that `Primitive.execute` takes as keyword arguments.
-    stream: of the engine; it executes `pd`.
+    arguments: memories by name, as the keyword arguments of `Primitive.execute`.
+    stream: a stream of the engine, on which `pd` is executed.
     exact: whether the outputs must be equal; an implementation may claim this for integers.
 
-    Returns one comparison per output name, without outputs that only their implementation can read.
-    Raises the errors of `Primitive.bind`, `DescriptorError` for inputs that only their
+    Returns one comparison per output name. Outputs that only their implementation can read are
+    omitted. Raises the errors of `Primitive.bind`, `DescriptorError` for inputs that only their
     implementation can read, and `BackendNotFound` if no reference is installed.
     """
     if not isinstance(pd, PrimitiveDesc):
@@ -423,7 +430,9 @@ def against_reference(
 
 
 def _inputs(pd: PrimitiveDesc, arguments: Mapping[str, Memory]) -> dict[str, Array]:
-    """The values that a launch reads. A private workspace stands for the public one of src."""
+    """Return the values that a launch reads. A private workspace is replaced by the public one of
+    src.
+    """
     inputs, old = {}, _old_value(pd.op, pd.attr)
     replaced = "workspace" if "src" in pd.descs and pd.op.forward_op else ""
     for argument, desc in pd.arguments:
@@ -442,12 +451,12 @@ def _inputs(pd: PrimitiveDesc, arguments: Mapping[str, Memory]) -> dict[str, Arr
 
 
 def _old_value(op: Operation, attr: Attributes) -> str | None:
-    """The name of the output whose old value a post-op reads, or None."""
+    """Return the name of the output whose old value a post-op reads, or None."""
     return op.result_name if attr.reads_dst else None
 
 
 def _evaluate(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Run the reference on the CPU engine; all formats are row-major. Observers do not see it."""
+    """Run the reference on the CPU engine with row-major formats. Observers are not notified."""
     cpu = engine("cpu")
     pd = _reference(op, attr)
     memories = {

@@ -6,9 +6,8 @@ A result y is correct if
 
 eps is twice the roundoff of y's type, because the reference is rounded as well. The limit is the
 largest error of the computation in f32, also for f16 and bf16. For a sum of products it is the
-limit of `dnncore.algorithms.rounding`. Each sum of the operations is bounded by this rule. If
-`fpmath` allows f32 to be rounded to fewer bits before products, this rounding of the absolute
-values is added.
+limit of `dnncore.algorithms.rounding`. If `fpmath` allows f32 to be rounded to fewer bits before
+products, this rounding of the absolute values is added.
 
 An elementary function may have the error that OpenCL allows. One ulp counts as two roundings. The
 records of `dnncore.algorithms` state the number and size of roundings. For a post-op, the error of
@@ -45,12 +44,12 @@ _FPMATH = {"tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-9, "any": 2.0**-9}
 
 
 def error_factor(op: Operation) -> float:
-    """The largest error factor that the algorithm of `op` permits: 1, except for Winograd's."""
+    """Return the largest error factor that the algorithm of `op` permits: 1 except for Winograd."""
     return driver_of(type(op)).error_factor(op)
 
 
 def believed_factor(pd: PrimitiveDesc) -> float:
-    """The claimed error factor, but at most that of the algorithm that `pd` requests."""
+    """Return the claimed error factor, but at most that of the algorithm that `pd` requests."""
     most = error_factor(pd.op)
     return max(1.0, pd.error_factor) if pd.error_factor <= most else most
 
@@ -63,10 +62,10 @@ def noise(
     evaluate: Evaluate,
     workspace_error: Array | None = None,
 ) -> dict[str, Noise]:
-    """The noise of each output before it is stored. Exact outputs are omitted.
+    """Return the noise of each output before it is stored, by name. Exact outputs are omitted.
 
-    The reference computes post-ops in float64. With float32 between the steps, numbers may overflow
-    or underflow. Such results are within the limit, too.
+    The reference computes post-ops in float64. An implementation may store float32 between the
+    steps, so that numbers overflow or underflow. The limit includes such results.
 
     op: the operation on tensors of any types.
     inputs: the values of the tensors, of their types.
@@ -93,7 +92,7 @@ def noise(
         if attr.post_ops or attr.words or not data_type(kind_of(values[name])).is_float:
             x = evaluate(op, PLAIN, inputs)[name]
             error = errors.get(name, Noise.within(np.zeros(x.shape)))
-            if np.any(error.limit > 0):  # a 0 may be a rounded number, which a step can magnify
+            if np.any(error.limit > 0):  # a 0 may be a result of rounding, which a step can magnify
                 error += Noise.within(np.where(np.abs(x) < LEAST_NORMAL, LEAST_NORMAL, 0.0))
             x, error = _finished(op, attr, x, error, inputs, read, evaluate)
             errors[name] = _of_stored(attr, x, error, values[name])
@@ -104,9 +103,10 @@ def _finished(
     op: Operation, attr: Attributes, x: Array, error: Noise, inputs: Inputs, read: Inputs,
     evaluate: Evaluate, *, exact: bool = False,
 ) -> tuple[Array, Noise]:  # fmt: skip
-    """The result and its noise after dropout, post-ops, scales and zero points.
+    """Return the result and its noise after dropout, post-ops, scales and zero points.
 
-    read: the inputs as the operation reads them. exact: whether it is a product of integers.
+    read: the inputs as the operation reads them. exact: whether the result is a product of
+        integers.
     """
     name = op.result_name
     if attr.dropout:
@@ -119,7 +119,7 @@ def _finished(
 
 
 def _mask(attr: Attributes, dims: tuple[int, ...], read: Inputs, evaluate: Evaluate) -> Array:
-    """The mask of dropout, which depends on its arguments alone."""
+    """Return the mask of dropout. It depends only on the arguments of dropout."""
     assert attr.dropout is not None
     desc = MemoryDesc(dims, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
@@ -128,7 +128,7 @@ def _mask(attr: Attributes, dims: tuple[int, ...], read: Inputs, evaluate: Evalu
 
 
 def _of_stored(attr: Attributes, x: Array, error: Noise, values: Array) -> Noise:
-    """The noise of a result whose value before it was stored is x."""
+    """Return the noise of a stored result whose value before storing was x."""
     if not data_type(kind_of(values)).is_float:
         return Noise.within(quantized.allowed_steps(x, error, values))
     if attr.rounding == "stochastic":
@@ -146,7 +146,7 @@ def kind_of(values: Array) -> str:
 def _of_integer_product(
     op: Operation, attr: Attributes, inputs: Inputs, values: Inputs, evaluate: Evaluate
 ) -> dict[str, Noise]:
-    """No noise, unless post-ops have errors."""
+    """Return no noise, unless post-ops have errors."""
     if all(map(quantized.is_exact, attr.post_ops)):
         return {}
     name = op.result_name
@@ -163,17 +163,17 @@ def _of_integer_product(
 
 
 def _distance(x: Array, values: Array) -> Array:
-    """The distance of results; infinite if one of them alone is NaN."""
+    """Return the distance of results; infinite if only one of them is NaN."""
     x = x.astype(values.dtype)
     distance = np.abs(x.astype(np.float64) - values.astype(np.float64))
     distance = np.where(np.isnan(x) != np.isnan(values), np.inf, distance)
-    return np.nan_to_num(distance, nan=0.0, posinf=np.inf)  # equal infinities, and NaN of both
+    return np.nan_to_num(distance, nan=0.0, posinf=np.inf)  # 0 if both are NaN or equal infinities
 
 
 def _lost_by_factors(
     op: Operation, attr: Attributes, inputs: Inputs, evaluate: Evaluate
 ) -> dict[str, Array]:
-    """The error if both factors of every product are rounded, as `fpmath` allows for f32."""
+    """Return the error if both factors of every product are rounded, as `fpmath` allows for f32."""
     roundoff = _FPMATH.get(attr.fpmath, 0.0)
     if not roundoff or not driver_of(type(op)).has_products:
         return {}
@@ -187,13 +187,14 @@ def _through(
     step: PostOp, x: Array, error: Noise, operands: Inputs, old: Array | None, evaluate: Evaluate,
     *, exact: bool = False,
 ) -> tuple[Array, Noise]:  # fmt: skip
-    """The value after a step, and its noise: the step's own plus the propagated one.
+    """Return the value after a step, and its noise: the noise of the step plus the propagated
+    noise.
 
     exact: whether the step follows a product of integers.
     """
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
-    if old is not None and step.zero_point:  # the f32 below have no zero point
+    if old is not None and step.zero_point:  # the f32 tensors below have no zero point
         old = old.astype(np.float32) - np.float32(step.zero_point)
         step = replace(step, zero_point=0)
     before = {} if old is None else {"dst": old.astype(np.float32)}
@@ -203,11 +204,11 @@ def _through(
         return evaluate(op, Attributes((step,)), inputs)["dst"].astype(np.float64)
 
     x = x.astype(np.float64)
-    reach = error.limit + 2 * ROUNDOFF * np.abs(x)  # at least the distance of two float32
+    reach = error.limit + 2 * ROUNDOFF * np.abs(x)  # at least the distance of adjacent float32
     y = value(x)
     grown = np.maximum(np.abs(value(x + reach) - y), np.abs(value(x - reach) - y))
     grown = np.where(error.limit == 0, 0.0, grown)
-    grown = np.where(np.isnan(error.limit), np.nan, grown)  # nothing is known there
+    grown = np.where(np.isnan(error.limit), np.nan, grown)  # NaN means an unknown error
     slope = np.divide(grown, reach, out=np.zeros_like(grown), where=reach > 0)
     if exact and quantized.is_exact(step):
         return y, Noise(grown, slope * error.rms)

@@ -65,10 +65,11 @@ def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0, mean: float = 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Arguments of attributes: scales, zero points, the probability and the seeds of dropout.
+    """Fills for arguments of attributes: scales, zero points, the probability and the seeds of
+    dropout.
 
-    scales: scales(op, name, desc, seed) returns those of the argument `name`.
-    zero_points: zero_points(name, desc, seed) does the same.
+    scales: scales(op, name, desc, seed) returns the scales of the tensor `name`.
+    zero_points: zero_points(name, desc, seed) returns the zero points of the tensor `name`.
     shares: the probabilities of dropout.
     """
 
@@ -77,7 +78,7 @@ class Parameters:
     shares: tuple[float, ...] = (0.1, 0.3, 0.9)
 
     def __call__(self, op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Array:
-        """The values of an argument."""
+        """Return the values of an argument."""
         if name.endswith(("seed", "offset")):
             return _any_integers(desc, seed)
         if name == "dropout_probability":
@@ -93,7 +94,7 @@ def _is_of_result(name: str) -> bool:
 
 
 def _zero_points(most: int) -> Callable[[str, MemoryDesc, Seed], Array]:
-    """Integers of a magnitude up to `most`, and up to 3 in types of 4 bits."""
+    """Return a function that draws integers from -most to most, in types of 4 bits from -3 to 3."""
 
     def draw(_name: str, desc: MemoryDesc, seed: Seed) -> Array:
         own = min(most, 3) if data_type(desc.data_type).bits < 8 else most
@@ -103,7 +104,7 @@ def _zero_points(most: int) -> Callable[[str, MemoryDesc, Seed], Array]:
 
 
 def _tied_zero_points(name: str, desc: MemoryDesc, seed: Seed) -> Array:
-    """Small integers. Those of the result have magnitudes up to 100, so that digits cancel."""
+    """Draw small integers; for the result, magnitudes up to 100, so that digits cancel."""
     if not _is_of_result(name):
         return _zero_points(3)(name, desc, seed)
     signs = fill_integers(desc, seed, -1, 1)
@@ -112,13 +113,16 @@ def _tied_zero_points(name: str, desc: MemoryDesc, seed: Seed) -> Array:
 
 
 def _usual_scales(_op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Array:
-    """Then products of all s8 and u8 are about sqrt(K), and most results stay within s8."""
+    """Draw scales for which products of any s8 and u8 are about sqrt(K).
+
+    Most results then stay within s8.
+    """
     low, high = (0.05, 0.3) if _is_of_result(name) else (1 / 128, 1 / 40)
     return np.random.default_rng(seed).uniform(low, high, desc.dims).astype(desc.dtype)
 
 
 def _powers_of_two(_op: Operation, _name: str, desc: MemoryDesc, seed: Seed) -> Array:
-    """With these, small integers have exact results."""
+    """Draw powers of two, for which small integers have exact results."""
     return (2.0 ** np.random.default_rng(seed).integers(-2, 2, desc.dims)).astype(desc.dtype)
 
 
@@ -126,10 +130,10 @@ ODD = (3, 5, 7, 11)
 
 
 def _tied_scales(op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Array:
-    """Powers of two with one odd factor, where docs/types.md fixes all steps.
+    """Draw powers of two, times one odd factor where docs/types.md defines all steps.
 
-    The odd factors cancel, so that many results lie in the middle of two integers. Without a
-    reciprocal or with a contraction of steps, they lie beside it.
+    The odd factors cancel, so that many results lie in the middle of two integers. An
+    implementation that divides, or that contracts steps, computes numbers beside the middle.
     """
     factor = 1
     if isinstance(op, Reorder) or is_integer_product(op):
@@ -139,7 +143,7 @@ def _tied_scales(op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Arra
 
 
 def _wide_scales(_op: Operation, _name: str, desc: MemoryDesc, seed: Seed) -> Array:
-    """Magnitudes from 1/256 to 256, of both signs."""
+    """Draw magnitudes from 1/256 to 256, of both signs."""
     rng = np.random.default_rng(seed)
     signs = rng.choice([-1.0, 1.0], desc.dims)
     values: Array = signs * 2.0 ** rng.uniform(-8, 8, desc.dims)
@@ -151,7 +155,7 @@ WIDEST = {"weights": 18}
 
 
 def _wide_zero_points(name: str, desc: MemoryDesc, seed: Seed) -> Array:
-    """All integers of a type with 8 or fewer bits. Of s32, so large ones that sums wrap around."""
+    """Draw any integer of a type with up to 8 bits. For s32, draw integers that make sums wrap."""
     if data_type(desc.data_type).bits <= 8:
         return _any_integers(desc, seed)
     rng = np.random.default_rng(seed)
@@ -176,14 +180,15 @@ class FillKind:
 
     draw: draw(op, desc, seed) returns the values of a floating-point tensor of the operation.
     integers: the same for a tensor of integers.
-    exact_terms, exact_result: sums of so many products are exact in f32, in any order, if the
-        magnitude of the result is at most `exact_result`. 0 if they are rounded.
-    exact_chains: whether this holds behind post-ops that read tensors, too.
-    of: the inputs with such values; all others are random. "one factor": of products, the first
-        factor alone. So an infinity never meets the zeros of padding, which an implementation may
-        multiply or leave out. "operands": bias, operands of post-ops, and old values of the result.
-    random_order: whether bounds for terms in random order apply. Other values have few large terms
-        or exponents whose squares leave f32's range.
+    exact_terms, exact_result: sums of up to `exact_terms` products are exact in f32, in any order,
+        if the magnitude of the result is at most `exact_result`. 0 if sums are rounded.
+    exact_chains: whether results are also exact after post-ops that read tensors.
+    of: the inputs with such values; all other inputs are random. "one factor" means only the first
+        factor of products. Then an infinity is never multiplied by the zeros of padding, which an
+        implementation may multiply or omit. "operands": bias, operands of post-ops, and old values
+        of the result.
+    random_order: whether bounds for terms in random order apply. They do not apply if few terms are
+        large, or if squares exceed f32's range.
     parameters: the scales, zero points and the like.
     """
 
@@ -203,7 +208,7 @@ class FillKind:
 
 @dataclass(frozen=True)
 class _FillOf:
-    """Fills tensors of an operation."""
+    """A function that fills tensors of an operation."""
 
     kind: FillKind
     op: Operation
@@ -237,9 +242,9 @@ BITS = (8, 11, 24)  # of the fractions of bf16, f16 and f32
 
 
 def _tied_integers(desc: MemoryDesc, seed: Seed) -> Array:
-    """Draw integers in the middle of two numbers of a shorter type, or beside it.
+    """Draw integers halfway between two numbers of a shorter type, or next to such an integer.
 
-    Of s8 and u8, draw small integers.
+    For s8 and u8, draw small integers.
     """
     if desc.data_type != "s32":
         return fill_integers(desc, seed)
@@ -265,9 +270,9 @@ def _random(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
 def _ties(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
     """Draw multiples of 1/2 with many repetitions.
 
-    Without products they reach 4096, with products 32. So results often lie in the middle of two
-    numbers of a half type or of two integers. Factors of one product of all terms reach 1. For
-    reorders, half of the numbers lie beside such a number, as near as the type permits.
+    Magnitudes are at most 4096, for operations with products at most 32. So results often lie
+    halfway between two numbers of a half type or two integers. Factors of one product of all terms
+    are at most 1. For reorders, half of the numbers are adjacent to such a number in their type.
     """
     high = 64 if driver_of(type(op)).has_products else 8192
     if isinstance(op, Reduction) and op.algorithm == "mul":
@@ -282,7 +287,7 @@ def _ties(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
     return values
 
 
-MEANS = {"f16": 8.0}  # the products of larger numbers exceed f16's range
+MEANS = {"f16": 8.0}  # larger numbers have products beyond f16's range
 
 
 def _cancelling(_op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
@@ -295,9 +300,11 @@ def _magnitudes(
 ) -> Callable[[Operation, MemoryDesc, Seed], Array]:
     """Return a function that draws numbers whose binary exponents are uniform.
 
-    half: the exponents in f16. The product of all terms of a reduction is in f32's range.
-    negative: whether all inputs of reductions and pooling are negative, so that a 0 in place of
-        their largest number shows. Numbers around 1e4 show a 0 in place of the least.
+    half: the exponents for f16. For a reduction by products, exponents are reduced so that the
+        product of all terms is in f32's range.
+    negative: whether all inputs of reductions and pooling are negative, so that checks detect an
+        implementation that returns 0 instead of the largest number. Numbers around 1e4 detect a 0
+        instead of the smallest number.
     """
 
     def draw(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
@@ -327,13 +334,13 @@ def _tiny(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
     return np.where(rng.random(desc.dims) < 1 / 8, rng.choice(least, desc.dims), values)
 
 
-SHARE = 40  # one number in this many is special, or each kind once
+SHARE = 40  # one number in this many is special, but each kind occurs at least once
 
 
 def _specials(dtype: np.dtype[Any]) -> Array:
-    """NaN, the infinities, -0.0, and a NaN with all bits set.
+    """Return NaN, the infinities, -0.0, and a NaN with all bits set.
 
-    If a conversion adds to the bits of the last one in order to round, it makes a number of it.
+    A conversion that rounds by an addition to the bits turns this last NaN into a number.
     """
     values = np.array([np.nan, np.inf, -np.inf, -0.0, np.nan]).astype(dtype)
     values[-1:].view(np.uint8)[:] = 0xFF
@@ -363,8 +370,8 @@ SLAB = 3  # a slab has one third of the indices along its dim
 def _slabs(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
     """Plant slabs of one special number among random ones: all elements within a range of a dim.
 
-    So whole rows, images and windows are -inf or NaN. Of products, only the first dim has one,
-    because others would make all sums infinite.
+    So whole rows, images and windows are -inf or NaN. For products, only the first dim has a slab,
+    because slabs of other dims would make all sums infinite.
     """
     values = _finite(op, desc, seed)
     rng = np.random.default_rng(seed)
@@ -416,9 +423,9 @@ special_operands: as special, for bias, operands of post-ops and old values of t
 
 
 def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
-    """The tensors that an execution reads, as argument name -> descriptor.
+    """Return the tensors that an execution reads, as argument name -> descriptor.
 
-    They include dst if a post-op reads its old values. A workspace is left out, because a forward
+    They include dst if a post-op reads its old values. A workspace is omitted, because a forward
     operation determines its values.
     """
     descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
@@ -429,7 +436,9 @@ def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
 
 
 def operand_names(op: Operation, attr: Attributes) -> set[str]:
-    """The names of bias, operands of post-ops, and the result whose old values a post-op reads."""
+    """Return the names of bias, operands of post-ops, and the result if a post-op reads its old
+    value.
+    """
     factors = {a.name for a, _ in op.tensors() if a.direction == "in" and a.name != "bias"}
     return {name for name in reads(op, attr) if name not in factors}
 
@@ -452,7 +461,7 @@ def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> d
 
 
 def keeps_integers(op: Operation, attr: Attributes) -> bool:
-    """Whether integer inputs give integer outputs, so that every order of summation is exact."""
+    """Whether integer inputs give integer outputs, so that sums are exact in every order."""
     return driver_of(type(op)).keeps_integers(op) and all(
         POST_OPS[step.kind].keeps_integers(step) for step in attr.post_ops
     )

@@ -1,6 +1,6 @@
 """Bounds for quantized results: inputs as numbers, and the last steps before a result is stored.
 
-docs/types.md has the steps.
+docs/types.md defines the steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXACT = ("relu", "clip", "clip_v2", "abs", "linear")
 
 
 def in_f32(op: Operation) -> Operation:
-    """The operation on tensors of f32, or of f64 as they are."""
+    """Return the operation on tensors of f32. Tensors of f64 keep their type."""
     tensors = {row.name: desc for row, desc in op.tensors() if row.name not in UNCHANGED}
     wide = {
         name: desc.with_data_type("f32")
@@ -52,14 +52,14 @@ def is_integer_product(op: Operation) -> bool:
 
 
 def is_exact(step: PostOp) -> bool:
-    """Whether a post-op of a product of integers has the same bits on every engine."""
+    """Whether a post-op after a product of integers returns the same bits on every engine."""
     if step.kind == "eltwise":
         return step.algorithm in EXACT
     return step.kind != "binary" or BINARY[step.algorithm].roundings <= 1
 
 
 def dequantized(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs as numbers of f32, or of f64: with zero points and scales."""
+    """Return the inputs as numbers of f32 or f64, with zero points and scales applied."""
     result = dict(inputs)
     for row, _ in op.tensors():
         name = row.name
@@ -79,14 +79,14 @@ def dequantized(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) ->
 
 
 def spread(values: Array, groups: tuple[int, ...]) -> Array:
-    """One value for each element of the groups along the last two dims."""
+    """Repeat the value of each group for the elements of the group, along the last two dims."""
     for axis, group in zip((-2, -1), groups, strict=False):
         values = np.repeat(values, group, axis)
     return values
 
 
 def dropped(x: Array, noise: Noise, mask: Array, probability: float) -> tuple[Array, Noise]:
-    """The value after dropout, and its noise."""
+    """Return the value after dropout, and its noise."""
     factor = float(np.float32(1) / (np.float32(1) - np.float32(probability)))
     x = np.where(mask, x * factor, 0.0)
     own = 2 * ROUNDOFF * np.abs(x)
@@ -96,7 +96,7 @@ def dropped(x: Array, noise: Noise, mask: Array, probability: float) -> tuple[Ar
 def stored(
     attr: Attributes, name: str, x: Array, noise: Noise, inputs: Mapping[str, Array], exact: bool
 ) -> tuple[Array, Noise]:
-    """The value after the scales and zero points of the tensor `name`, and its noise.
+    """Return the value after the scales and zero points of the tensor `name`, and its noise.
 
     exact: whether the steps round to f32, as for products of integers.
     """
@@ -116,10 +116,9 @@ def stored(
 
 
 def allowed_steps(x: Array, noise: Noise, values: Array) -> Array:
-    """How far an integer result may be from `values`, if x was known within the noise.
+    """Return how far an integer result may be from `values` if the error of x is within the noise.
 
-    Where x is infinite or NaN, the result is exact, as NaN and infinities of floats must be in
-    their places.
+    Where x is infinite or NaN, the result must be exact.
     """
     limits = iinfo(values.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
     known = np.where(np.isfinite(noise.limit), noise.limit, np.inf)

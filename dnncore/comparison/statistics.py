@@ -7,19 +7,20 @@ judged, over the whole tensor and over each slice (all elements with one index a
     mean(x * sign(ref))      shows rounding towards zero, or away from it
 
 Correct results have E x**2 <= 1, and the second mean is 0: roundings to nearest have no direction.
-Errors of different elements are independent, because their sums are. Let there be n of them. Then
-Bernstein's inequality bounds the probability that a mean exceeds its expectation by
+The sums of different elements are independent, so their errors are independent. Let n be the number
+of elements. Then Bernstein's inequality bounds the probability that a mean exceeds its expectation
+by
 
     sqrt(2 v t / n) + range t / (3 n)                  by exp(-t), where v is the variance
 
-x**2 is at most CUT**2 = 9, and has at most the variance 3. (The errors of sums have the kurtosis
+x**2 is at most CUT**2 = 9, and its variance is at most 3. (The errors of sums have the kurtosis
 5.4, since partial sums vary as the square of a Brownian bridge; the cut reduces it.) x is at most
-CUT and has at most the variance 1. So much is allowed beside SLACK and BIAS. SLACK is for the
+CUT and its variance is at most 1. SLACK and BIAS are added to these limits. SLACK is for the
 expected errors, which are exact within 10 %. BIAS is for tensor cores. They cut off sums of a few
 products; these sums are then rounded and added up. The mean is -0.30 for K = 8 and -0.23 for K =
-1024 on an H100, while the rms error is that of f32. Sums that are cut off after each product have
-a mean below -1.3 from K = 8 on. t is 16 for a tensor, 21 + log(slices) for a slice: a false alarm
-has a probability below 1e-6 for each tensor, and below 1e-9 for all slices.
+1024 on an H100, while the rms error is that of f32. Sums that are cut off after each product have a
+mean below -1.3 from K = 8 on. t is 16 for a tensor, 21 + log(slices) for a slice: a false alarm has
+a probability below 1e-6 for each tensor, and below 1e-9 for all slices.
 
 Errors of Winograd's tiles are not independent. Each tile counts as one element in four.
 """
@@ -53,8 +54,8 @@ ENOUGH = 512
 class Errors:
     """Errors of the elements of a tensor.
 
-    relative: divided by their expected root mean square, and multiplied by the sign of the expected
-        value. NaN where it cannot be judged.
+    relative: the errors divided by their expected root mean square and multiplied by the sign of
+        the expected value. NaN where an error cannot be judged.
     independent: the share of elements that have independent errors.
     """
 
@@ -68,7 +69,7 @@ class Errors:
 
 
 def judge(errors: Errors) -> str:
-    """Describe what shows lost precision, or return ""."""
+    """Describe errors that show lost precision; return "" if there are none."""
     x = np.clip(errors.relative, -CUT, CUT)
     known = np.isfinite(x)
     whole = _verdict(np.where(known, x, 0.0), known, errors.independent)

@@ -1,13 +1,13 @@
-"""The limit of the time that a cross-check takes in one thread.
+"""The limit of a cross-check's time in one thread.
 
 With a slowdown of 15, a program may take 15 times as long as without the cross-check. The first
 three launches of a primitive that write to one memory are always repeated. So every layer of a
-network is compared. Beyond the limit, later launches are not repeated. Of the launches within the
-limit, a random half is repeated, so that no launch of a loop is left out each time.
+network is compared. Beyond the limit, later launches are not repeated. A random half of the
+launches within the limit is repeated, so that no launch of a loop is always left out.
 
 The cross-check also delays the launches of the program itself, because both compete for caches and
-processors. So the time without it is estimated: the pauses between launches, and for each launch
-the least time that a launch of its primitive took. Of the sum, the part `UNOBSERVED` counts.
+processors. So the time without the cross-check is estimated. It is `UNOBSERVED` times the sum of
+the pauses between launches and of the shortest time of each launch's primitive.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Budget:
 
     def __init__(self, slowdown: float | None) -> None:
         self._slowdown = slowdown
-        self._end = time.perf_counter()  # of the launch before
+        self._end = time.perf_counter()  # end of the previous launch
         self._taken = 0.0  # seconds with the cross-check
-        self._needed = 0.0  # without it
+        self._needed = 0.0  # seconds without the cross-check
         self._least: dict[PrimitiveDesc, float] = {}
         self._random = Random(0)  # noqa: S311 - reproducible
         self._firsts: Counter[PrimitiveDesc] = Counter()
@@ -57,7 +57,7 @@ class Budget:
         )
 
     def arrive(self) -> None:
-        """A launch begins. Count the pause before it."""
+        """Count the pause before a launch that begins now."""
         now = time.perf_counter()
         pause = min(PAUSE, now - self._end)
         self._taken += pause
@@ -74,13 +74,13 @@ class Budget:
 
     @contextmanager
     def spending(self, pd: PrimitiveDesc | None = None) -> Iterator[None]:
-        """Count the time of the block. With `pd`, it is one whole launch of the program."""
+        """Count the time of the block. With `pd`, the block is one launch of the program."""
         start = time.perf_counter()
         try:
             yield
         finally:
             now = time.perf_counter()
-            self._taken += now - self._end  # also what the observer did before the block
+            self._taken += now - self._end  # includes the observer's work before the block
             self._end = now
             if pd is not None:
                 seconds = now - start

@@ -1,4 +1,4 @@
-"""A launch of the program: copies of all that it reads and writes, as arrays.
+"""A launch of the program: copies of its inputs and outputs, as arrays.
 
 The bytes of the inputs are copied before the launch, because outputs may replace them. The copies
 are made in the launch's stream, after the events that the launch waits for.
@@ -31,13 +31,13 @@ class NotComparable(Exception):
 class Call:
     """One launch.
 
-    number: counts the launches of the program from 1.
+    number: the number of the launch in the program, from 1.
     memories: by argument name.
     inputs: the values that the launch read, by argument name, with logical dims. They include the
         old values of the result if a post-op reads them.
-    outputs: the values that it wrote. Those that only their owner can read are missing.
+    outputs: the values that the launch wrote, without those that only their owner can read.
     alias: the input and the output in one memory, or None.
-    strays: what the launch changed although it may not.
+    strays: bytes that the launch changed although it must not.
     is_ready: whether the inputs are known.
     """
 
@@ -54,8 +54,9 @@ class Call:
 class Copies:
     """Host buffers for the arguments of one primitive. The next call overwrites them.
 
-    read, written: names of arguments. guarded: outputs with bytes beside their elements. after: the
-    bytes of outputs.
+    read, written: names of arguments.
+    guarded: outputs whose buffers contain bytes that belong to no element.
+    after: the bytes of outputs after the launch.
     """
 
     def __init__(self, pd: PrimitiveDesc) -> None:
@@ -72,7 +73,7 @@ class Copies:
     def take_inputs(
         self, call: Call, hidden: Hidden, stream: Stream, wait_for: Sequence[Event]
     ) -> None:
-        """Fill `call.inputs`. Raises `NotComparable` for values that nobody can read."""
+        """Fill `call.inputs`. Raises `NotComparable` for values that cannot be read."""
         self.take_before(call, stream, wait_for)
         for name in self.read:
             call.inputs[name] = self._value(call, name, self._before[name], hidden)
@@ -103,7 +104,7 @@ class Copies:
             call.strays += beside_output(name, descs[name], before[name], self.after[name])
 
     def bytes_of(self, name: str) -> Array | None:
-        """The bytes of an argument, after the launch if it is an output; None if it is absent."""
+        """Return the bytes of an argument, for an output after the launch; None if it is absent."""
         return self.after.get(name, self._before.get(name))
 
     @staticmethod
@@ -122,7 +123,7 @@ class Copies:
 
 
 def _copy(memory: Memory, host: Array, stream: Stream, wait_for: Sequence[Event]) -> None:
-    """Copy a memory's bytes behind the commands of the stream."""
+    """Copy a memory's bytes after the earlier commands of the stream."""
     if not host.size:
         return
     if memory.engine is not stream.engine:  # a reorder between two engines
@@ -133,7 +134,7 @@ def _copy(memory: Memory, host: Array, stream: Stream, wait_for: Sequence[Event]
 
 
 def _alias(call: Call) -> tuple[str, str] | None:
-    """The pair of the operation's arguments that share a memory."""
+    """Return the pair of the operation's arguments that share a memory."""
     memories = call.memories
     for source, target in call.pd.op.IN_PLACE:
         if source in memories and target in memories:

@@ -35,7 +35,7 @@ _thread = _Thread()
 
 
 class _Buffers(threading.local):
-    """The host buffers of a thread that are not in use, and which primitives hide arguments."""
+    """The unused host buffers of a thread, and which primitives have hidden arguments."""
 
     def __init__(self) -> None:
         self.free: dict[PrimitiveDesc, Copies] = {}
@@ -43,10 +43,10 @@ class _Buffers(threading.local):
 
 
 class CallObserver(observers.Observer):
-    """Waits for each launch and passes its values to `finished`.
+    """Base of observers that wait for each launch and pass its values to `finished`.
 
-    The launch itself is not changed: it gets the caller's stream and events, and the caller gets
-    its event and its errors.
+    The launch itself is not changed: it receives the caller's stream and events, and the caller
+    receives its event and its errors.
     """
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class CallObserver(observers.Observer):
 
     @abstractmethod
     def wants(self, call: Call) -> bool:
-        """Whether the values of a launch are needed. Its inputs are not known yet."""
+        """Whether the values of a launch are needed. Called before its inputs are known."""
 
     @abstractmethod
     def finished(self, call: Call, copies: Copies) -> Callable[[], None] | None:
-        """Use the values of a launch. Return a function that the caller's thread calls next.
+        """Use the values of a launch. Return a function, which the caller's thread then calls.
 
         The values are valid during this call only. `NotComparable` and other errors are passed to
         `left_out`, but those of the returned function are raised.
@@ -84,10 +84,12 @@ class CallObserver(observers.Observer):
 
     @abstractmethod
     def left_out(self, call: Call, reason: str) -> None:
-        """A launch could not be used."""
+        """Handle a launch that could not be used."""
 
     def timed(self, pd: PrimitiveDesc | None) -> AbstractContextManager[None]:
-        """Surrounds the launch itself. pd: None if the block does not wait for its end."""
+        """Return a context manager for the launch itself. pd: None if the block does not wait for
+        its end.
+        """
         return nullcontext()
 
     def _launch(
@@ -136,9 +138,9 @@ class CallObserver(observers.Observer):
             self._steps[own] += 1
 
     def _steps_of_others(self) -> dict[int, int] | None:
-        """The counts of other threads; None while one of them launches.
+        """Return the counts of other threads; None while one of them launches.
 
-        What they write would look as if this thread's launch had written it.
+        Changes by other threads cannot be distinguished from changes by this thread's launch.
         """
         steps = {thread: n for thread, n in self._steps.copy().items() if n % 2 == 0}
         busy = len(self._steps) - len(steps)
@@ -155,7 +157,7 @@ class CallObserver(observers.Observer):
             self._remember(call, copies, hidden)
 
     def _remember(self, call: Call, copies: Copies, hidden: Sequence[str]) -> None:
-        """Keep what outputs stand for that only their owner can read."""
+        """Keep the values that unreadable outputs represent."""
         values = correct_values(call.pd.op, call.pd.attr, call.inputs)
         for name in hidden:
             self._hidden.keep(call.memories[name], copies.after[name], values[name])
@@ -171,7 +173,7 @@ class CallObserver(observers.Observer):
 
     @contextmanager
     def _observing(self, call: Call) -> Iterator[None]:
-        """Launches in the block are not observed. Its errors are those of the observer."""
+        """Do not observe launches in the block. Errors in the block are errors of the observer."""
         _thread.is_observing = True
         try:
             yield
@@ -185,7 +187,7 @@ class CallObserver(observers.Observer):
 
 
 def _error_of(event: Event) -> Exception | None:
-    """Wait for the end of a launch. Return its error, which the caller gets from the event, too."""
+    """Wait for the end of a launch. Return its error, which the caller's event also reports."""
     try:
         event.wait()
     except (DnnError, TimeoutError) as error:

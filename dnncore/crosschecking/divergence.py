@@ -1,4 +1,4 @@
-"""Makes a divergence from a call that was judged wrong: texts, heat map, saved inputs."""
+"""Creates the `Divergence` of a wrong call: texts, heat map, saved inputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def divergence_of(
     other: the implementation that repeated it; None for the reference.
     again: the outputs of a second launch on the same inputs; None if it failed.
     compared_with: the name that was passed to `crosscheck`.
-    folder: where the call is saved; None for a problem that diverged before.
+    folder: the folder in which the call is saved; None for a problem that diverged before.
     """
     first = judgement.differences[0]
     verdict = judgement.verdict
@@ -70,7 +70,9 @@ def _saved(
     compared_with: str,
     folder: Path | None,
 ) -> tuple[Path | None, list[str]]:
-    """Save the call, to be repeated by `wrong`, and a picture. Return the file and remarks."""
+    """Save the call, with `wrong` as its implementation, and a picture. Return the file and
+    remarks.
+    """
     if folder is None:
         return None, []
     if has_private_workspace(wrong) and "workspace" in call.inputs:
@@ -81,16 +83,16 @@ def _saved(
         path = _unused(folder / f"call-{call.number}-{kind}.npz")
         SavedCall.of(call, wrong, compared_with).save(path)
         missing = save_picture(path.with_suffix(".png"), difference.errors, title)
-    except Exception as error:  # of the file system, numpy and matplotlib
+    except Exception as error:  # an error of the file system, numpy or matplotlib
         pass_on(error)
         return None, [f"not saved: {describe(error)}"]
     return path, [missing or f"picture: {path.with_suffix('.png')}"]
 
 
 def _unused(path: Path) -> Path:
-    """The path, or the first one with a number that no file has yet. It makes an empty file.
+    """Create an empty file at this path, or at the first free path with a number. Return its path.
 
-    Other processes, and other blocks of this one, count their calls from 1, too.
+    Other processes, and other `with` blocks of this process, also count their calls from 1.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):

@@ -37,7 +37,7 @@ NAME = "DNNCORE_CROSSCHECK"
 
 
 def read_environment() -> None:
-    """Begin the cross-check that DNNCORE_CROSSCHECK asks for; warn of invalid values."""
+    """Begin the cross-check that DNNCORE_CROSSCHECK requests. Warn of invalid values."""
     name = os.environ.get(NAME, "").strip()
     if not name:
         return

@@ -1,8 +1,7 @@
 """Heat maps of errors: a tensor as rows and columns of characters, or as a picture.
 
-    ................
-    ..1.............     . is within the bound; a digit n is at most 10**n times the bound;
-    ..4N............     N is NaN or infinity where another number is expected, or the reverse
+    ................ ..1............. . is within the bound; a digit n is at most 10**n times the
+    bound; ..4N............ N is NaN or infinity instead of another number, or the reverse
 
 The first dims become rows, the last ones columns. A cell of a large tensor shows the largest error
 of its elements.
@@ -25,7 +24,7 @@ MISPLACED = math.inf
 
 ROWS, COLUMNS = 16, 64
 LARGEST = 9
-WITHOUT_BOUND = 10.0**LARGEST  # the ratio of an error where none is allowed
+WITHOUT_BOUND = 10.0**LARGEST  # the ratio of an error if no error is allowed
 
 
 def ratios(got: Array, expected: Array, bound: Array | float) -> Array:
@@ -51,7 +50,7 @@ def heat_map(errors: Array) -> list[str]:
 
 
 def save_picture(path: Path, errors: Array, title: str) -> str:
-    """Write a heat map as a PNG file. Return "", or the reason why there is none."""
+    """Write a heat map as a PNG file. Return "", or the reason why no file was written."""
     try:
         from matplotlib.colors import LogNorm
         from matplotlib.figure import Figure
@@ -72,7 +71,10 @@ def save_picture(path: Path, errors: Array, title: str) -> str:
 
 
 def _folded(errors: Array) -> tuple[Array, str]:
-    """The errors with two dims, and a text about them. The split makes rows and columns alike."""
+    """Return the errors as an array of two dims, and a text about these dims.
+
+    The dims are split so that the numbers of rows and columns are similar.
+    """
     dims = errors.shape
     letters = "abcdefghijkl"[: len(dims)]
 
@@ -87,7 +89,7 @@ def _folded(errors: Array) -> tuple[Array, str]:
 
 
 def _reduced(plane: Array, axis: int, most: int) -> Array:
-    """Replace neighbours along an axis by the largest of them, until there are at most `most`."""
+    """Replace neighbours along an axis by their largest error until there are at most `most`."""
     size = plane.shape[axis]
     step = -(-size // most)
     starts = np.arange(0, size, max(1, step))

@@ -1,9 +1,9 @@
 """Tensors that only the implementation that wrote them can read.
 
-These are tensors of opaque formats, such as transformed weights, and private workspaces. What they
-stand for is known from the call that wrote them: a reorder's src, or the workspace that the other
-implementation wrote in the same call. It is kept with a checksum of the bytes, so that it is not
-used after the program has written other bytes.
+These are tensors of opaque formats, such as transformed weights, and private workspaces. The values
+that they represent are known from the call that wrote them: a reorder's src, or the workspace that
+the other implementation wrote in the same call. The values are kept with a checksum of the bytes,
+so that they are not used after the program has written other bytes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ class Hidden:
         )
 
     def keep(self, memory: Memory, content: Array, value: Any) -> None:
-        """Remember what a memory with these bytes stands for."""
+        """Store the values that a memory with these bytes represents."""
         self._known[memory] = zlib.crc32(content.data), value
 
     def find(self, memory: Memory, content: Array) -> Any:
-        """Return what the memory stands for; None if it is unknown or has other bytes now."""
+        """Return the values that the memory represents; None if unknown or if its bytes have
+        changed.
+        """
         checksum, value = self._known.get(memory, (None, None))
         return value if checksum is not None and checksum == zlib.crc32(content.data) else None
 
@@ -56,7 +58,7 @@ def is_hidden(pd: PrimitiveDesc, name: str) -> bool:
 
 
 def revealed(memory: Memory) -> Array | None:
-    """The values of a tensor of an opaque format, by its owner's reorder; None without one."""
+    """Return the values of a tensor of an opaque format, by its owner's reorder, or None."""
     if memory.desc.format_kind != "opaque":
         return None
     try:

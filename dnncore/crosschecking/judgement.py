@@ -1,8 +1,8 @@
-"""Judgement of a call: whether its results diverge, which implementation is wrong, and how.
+"""Judgement of a call: whether its results diverge, which implementation is wrong, and the errors.
 
-The reference computes the call again in float64 from the call's inputs. Its results bound the
-errors of both implementations (`dnncore.comparison`). Two of them diverge if their difference
-exceeds the sum of their bounds.
+The reference computes the call again in float64 from the call's inputs. The errors of both
+implementations are measured from its results, and bounded (`dnncore.comparison`). Two
+implementations diverge if their difference exceeds the sum of their bounds.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ EXACT_FACTORS = 2**11
 class Difference:
     """An argument whose values diverge.
 
-    comparison: of the call's values with those of the other implementation.
-    errors: per element, divided by the bound.
+    comparison: the comparison of the call's values with those of the other implementation.
+    errors: the error of each element, divided by its bound.
     """
 
     argument: str
@@ -81,7 +81,7 @@ class Judgement:
 
     differences: the arguments that diverge, in order; none if the call is right.
     verdict: lines of text about the two implementations.
-    blames_other: whether the call keeps its bounds, and the other implementation breaks its own.
+    blames_other: whether the call is within its bounds and the other implementation is not.
     """
 
     differences: tuple[Difference, ...] = ()
@@ -93,7 +93,7 @@ RIGHT = Judgement()
 
 
 def are_equal(a: Arrays, b: Arrays) -> bool:
-    """Whether all values of `a` are those of `b`. NaN equals NaN."""
+    """Whether all values of `a` equal those of `b`. NaN equals NaN."""
     return all(np.array_equal(a[name], b[name], equal_nan=_is_float(a[name])) for name in a)
 
 
@@ -106,8 +106,8 @@ def judge(
     others: outputs of `other`; None to compare with the reference.
     claims: of the implementation that computed the outputs; by default those of `call.pd`.
 
-    Raises `BackendNotFound` if no reference is installed, and `NotComparable` if both have no
-    output that everybody can read.
+    Raises `BackendNotFound` if no reference is installed, and `NotComparable` if there is no output
+    that is readable for both.
     """
     judgement = _judged_values(call, others, other, claims)
     strays = tuple(map(_of_stray, call.strays))
@@ -160,7 +160,7 @@ def _judged_values(
 
 
 def _expected(call: Call, values: Arrays) -> dict[str, Expected]:
-    """The correct outputs. An infinity may be multiplied by the zeros of padding, or not."""
+    """Return the correct outputs. Where padding times infinity is NaN, any result is accepted."""
     op = call.pd.op
     expected = expected_outputs(op, call.pd.attr, call.inputs, values=values)
     pads = any(getattr(op, "padding_l", ())) or any(getattr(op, "padding_r", ()))
@@ -182,7 +182,7 @@ def _common(a: Arrays, b: Arrays) -> Arrays:
 def _beyond_bounds(
     outputs: Arrays, expected: Mapping[str, Expected], claims: Claims, *, exact: bool
 ) -> list[Difference]:
-    """The outputs that break the claims of their implementation.
+    """Return the outputs that break the claims of their implementation.
 
     exact: whether no rounding can occur.
     """
@@ -206,7 +206,7 @@ def _beyond_bounds(
 def _between(
     name: str, call: Call, theirs: Array, other: PrimitiveDesc, right: Expected
 ) -> list[Difference]:
-    """The difference of two implementations, if it exceeds the sum of both bounds."""
+    """Return the difference of two implementations, if it exceeds the sum of both bounds."""
     bound = right.bound(believed_factor(call.pd)) + right.bound(believed_factor(other))
     ours = right.settled(call.outputs[name], bound)
     theirs = right.settled(theirs, bound)
@@ -218,7 +218,7 @@ def _between(
 
 
 def _is_exact(call: Call, values: Arrays) -> bool:
-    """Whether all numbers are whole and so small that no rounding can occur."""
+    """Whether all numbers are integers and so small that no rounding can occur."""
     op, attr = call.pd.op, call.pd.attr
     if attr.post_ops or attr.fpmath not in ("strict", "ieee") or not keeps_integers(op, attr):
         return False
@@ -243,10 +243,10 @@ def _is_whole(values: Array) -> bool:
 
 
 def _badly_rounded(right: Expected, got: Array, factor: float) -> str:
-    """Describe a wrong rounding to a half type, such as a cut-off; "" if there is none.
+    """Describe a wrong rounding to a half type, such as truncation; "" if there is none.
 
-    The order of users' values is not known, so the largest error of sums takes the place of the
-    expected one. Equal results share one error, so each value counts once.
+    The order of users' values is not known, so the largest error of sums replaces the expected
+    error. Equal results share one error, so each value counts once.
     """
     if right.noise is None or from_numpy_dtype(right.values.dtype) not in HALF_TYPES:
         return ""
@@ -261,7 +261,7 @@ def _badly_rounded(right: Expected, got: Array, factor: float) -> str:
 
 
 def promises(call: Call, differences: tuple[Difference, ...], again: Arrays | None) -> list[str]:
-    """Lines about the promises that the call's implementation broke.
+    """Return lines about the promises that the call's implementation broke.
 
     again: the outputs of a second launch on the same inputs; None if it failed.
     """
@@ -294,7 +294,7 @@ def promises(call: Call, differences: tuple[Difference, ...], again: Arrays | No
 def _closer(
     names: tuple[str, str], errors: list[Comparison], broken: tuple[bool, bool]
 ) -> list[str]:
-    """Lines about two implementations: which one is closer to the reference, and by how much."""
+    """Return lines that state which implementation is closer to the reference, and by how much."""
     first, second = errors
     near = 0 if _distance(first) <= _distance(second) else 1
     far = 1 - near

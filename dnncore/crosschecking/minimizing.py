@@ -36,10 +36,9 @@ TRIES = 400
 def minimized(
     saved: SavedCall, tries: int = TRIES, *, progress: Callable[[SavedCall], None] | None = None
 ) -> SavedCall:
-    """Return the simplest call that is wrong; the saved one itself if no simpler one is.
+    """Return the simplest wrong call; the saved call itself if no simpler call is wrong.
 
-    progress: is called with each simpler call that is wrong, for the case that a later one ends the
-        process.
+    progress: is called with each simpler wrong call, because a later call may end the process.
     """
 
     def fails(simpler: SavedCall) -> bool:
@@ -63,7 +62,7 @@ def is_wrong(saved: SavedCall) -> bool:
 
 
 def _simpler_calls(current: Callable[[], SavedCall]) -> Iterator[SavedCall]:
-    """Yield simpler calls than the present one, until all of one round are no improvement."""
+    """Yield calls that are simpler than the present one, until one round brings no improvement."""
     before: SavedCall | None = None
     while before is not current():
         before = current()
@@ -84,7 +83,7 @@ def _of_one(saved: SavedCall) -> Iterator[SavedCall]:
 
 
 def _with_fewer_post_ops(saved: SavedCall, problem: Problem) -> Iterator[SavedCall]:
-    """Leave out one post-op, with its operands."""
+    """Yield calls without one of the post-ops and its operands."""
     steps = problem.attr.post_ops
     for place in range(len(steps)):
         rest = (*steps[:place], *steps[place + 1 :])
@@ -96,7 +95,9 @@ def _with_fewer_post_ops(saved: SavedCall, problem: Problem) -> Iterator[SavedCa
 
 
 def _renumbered(inputs: Inputs, left_out: int) -> Iterator[tuple[str, Array]]:
-    """The inputs without the operands of a post-op. Operands of later ones get its number."""
+    """Return the inputs without the operands of a post-op. Operands of later post-ops are
+    renumbered.
+    """
     for name, values in inputs.items():
         _, mark, rest = name.partition("post_op_")
         number, _, own = rest.partition("_")
@@ -107,7 +108,7 @@ def _renumbered(inputs: Inputs, left_out: int) -> Iterator[tuple[str, Array]]:
 
 
 def _cut(inputs: Inputs, problem: Problem, *, takes_first: bool) -> dict[str, Array] | None:
-    """The first or last elements of each input; None if an input cannot have the new dims."""
+    """Return the first or last elements of each input; None if one cannot have the new dims."""
     wanted = _wanted(problem)
     parts: dict[str, Array] = {}
     for name, desc in wanted.items():
@@ -129,7 +130,7 @@ def _wanted(problem: Problem) -> dict[str, MemoryDesc]:
 
 
 def _part(whole: Array, desc: MemoryDesc, *, takes_first: bool) -> Array | None:
-    """The part of an array with the descriptor's dims, or None."""
+    """Return the part of an array with the descriptor's dims, or None."""
     fits = whole.ndim == desc.ndims and all(
         size <= own for size, own in zip(desc.dims, whole.shape, strict=False)
     )
@@ -143,9 +144,9 @@ def _part(whole: Array, desc: MemoryDesc, *, takes_first: bool) -> Array | None:
 
 
 def _computed(op: Operation, inputs: Inputs) -> dict[str, Array]:
-    """Outputs of the forward operation, such as a workspace, that a gradient reads, for new inputs.
+    """Compute the outputs of the forward operation that a gradient reads, such as a workspace.
 
-    Parts of the old workspace could point outside of the smaller tensors.
+    Indices in a part of the old workspace could refer to cells outside of the smaller tensors.
     """
     forward = op.forward_op
     if forward is None or not op.saved:
