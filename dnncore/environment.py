@@ -20,7 +20,7 @@ VARIABLES = (
 )  # fmt: skip
 """The variables that the core reads. Backends may have more."""
 
-SIMILAR = 0.85  # a ratio of difflib; two letters that are swapped give 0.93
+SIMILAR = 0.85  # a ratio of difflib; swapping two letters gives 0.93
 
 
 def flag(name: str, default: bool) -> bool:
@@ -34,7 +34,7 @@ def flag(name: str, default: bool) -> bool:
 def values(*names: str) -> Callable[[], tuple[object, ...]]:
     """Return a function that returns the present values of variables, to compare or to hash.
 
-    `os.environ` takes 1 us for a variable that is not set. Its dict of encoded values takes 0.03.
+    Reading an unset variable takes 1 us in `os.environ`, and 0.03 us in its dict of encoded values.
     """
     encoded = getattr(os.environ, "_data", None)
     if encoded is None:
@@ -45,7 +45,7 @@ def values(*names: str) -> Callable[[], tuple[object, ...]]:
 
 
 def warn_of_misspelled() -> None:
-    """Warn of variables whose names are almost those of variables that the core reads."""
+    """Warn of variables whose names are similar to those of variables that the core reads."""
     for name in os.environ:
         if name.startswith("DNNCORE_") and name not in VARIABLES:
             for meant in get_close_matches(name, VARIABLES, 1, SIMILAR):

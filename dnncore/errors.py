@@ -38,7 +38,7 @@ __all__ = [
     "shown",
 ]
 
-MOST_LETTERS = 4000  # of a text by another library, such as the log of a compiler
+MOST_LETTERS = 4000  # characters of a text of another library, such as a compiler log
 
 
 class _Observed(Exception):
@@ -67,7 +67,7 @@ class DataTypeError(DescriptorError):
 
 
 class ExportError(DescriptorError, BufferError):
-    """A memory that cannot be given to another library as this library asks for it."""
+    """A memory that cannot be exported in the form that another library requests."""
 
 
 class NoImplementation(DnnError, LookupError):
@@ -115,7 +115,7 @@ class ReferenceWarning(_Observed, UserWarning):
 
 
 def describe(error: BaseException) -> str:
-    """Return type, text and place of `error` on one line; for errors of dnncore only the text."""
+    """Return type, text and place of `error` on one line; for dnncore's errors only the text."""
     try:
         text = shortened(str(error))
     except Exception:  # the error's class may come from anywhere
@@ -127,10 +127,10 @@ def describe(error: BaseException) -> str:
 
 
 def _place(traceback: TracebackType | None) -> str:
-    """The last file and line of the plugin in the traceback of an exception, or "".
+    """Return the last file and line of the plugin in the traceback of an exception, or "".
 
-    The plugin is the first package outside of dnncore and of the standard library. Modules that are
-    not installed belong to it, too. Libraries that it calls do not.
+    The plugin is the first package outside of dnncore and of the standard library, and all modules
+    that are not installed. Libraries that the plugin calls do not belong to it.
     """
     place = plugin = ""
     while traceback is not None:
@@ -148,7 +148,9 @@ def _place(traceback: TracebackType | None) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a foreign text on one line, without control characters, not too long to be read."""
+    """Return a foreign text on one line, without control characters, shortened to a readable
+    length.
+    """
     if len(text) > MOST_LETTERS:
         text = f"{text[:MOST_LETTERS]}... ({len(text)} characters)"
     return printable(" ".join(text.split()))
@@ -162,7 +164,7 @@ def printable(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return the representation of an object of a plugin, which may be any object, on one line."""
+    """Return the representation of a plugin's object, which may be any object, on one line."""
     try:
         return shortened(repr(value))
     except Exception:

@@ -1,13 +1,14 @@
 """Locks that a fork acquires first. The child could never acquire a lock held by another thread.
 
 Data that such a lock protects is consistent in the child, because no thread changes it at the fork.
-A fork also waits for imports of this library's modules by other threads, since a module that was
-half imported at the fork stays so in the child.
+A fork also waits for imports of this library's modules by other threads, because a module whose
+import is incomplete at the fork stays incomplete in the child.
 
 Hooks that were registered last run first before a fork. `logging` has a hook that acquires its own
 lock. Compilers and imports log. So `logging` is imported here first, and a fork acquires the locks
 of this module before that of `logging`, in the same order as other threads. Compilers also import
-`concurrent.futures.thread`. It has such a hook, too, and cannot be imported when the process ends.
+`concurrent.futures.thread`. This module has such a hook, too. It cannot be imported while the
+process ends.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ class Lock(Protocol):
 
 
 _locks: list[tuple[int, Lock]] = []
-_held: list[Lock] = []  # by a fork that is being made
+_held: list[Lock] = []  # by the fork in progress
 _interval: float | None = None  # the switch interval before this fork
-LONG = 0.05  # seconds: a look and a fork take less, and a fork may wait so long for a busy thread
+LONG = 0.05  # seconds: longer than a check and a fork, and the longest wait for a busy thread
 
 
 def hold_at_fork(lock: Lock, level: int = COMPILER) -> None:
     """Let every fork of this process acquire `lock` first.
 
-    lock: a thread that holds it may fork, as in a signal handler, and so must be able to acquire it
-        again.
+    lock: a reentrant lock, because a thread that holds it may fork, for example in a signal
+        handler.
     level: one of this module's levels. Locks of backends protect their compilers. A thread that
         holds a lock of the last level acquires no other lock.
     """
@@ -69,10 +70,10 @@ hold_at_fork(_importing, IMPORTS)
 def _acquire() -> None:
     """Acquire all locks while no other thread imports a module of this library.
 
-    The switch interval keeps other threads from an import between the last look and the fork.
+    A long switch interval prevents an import by another thread between the last check and the fork.
     """
     global _interval  # noqa: PLW0603 - one fork is made at a time
-    waited: set[str] = set()  # such a module that still is imported is this thread's own
+    waited: set[str] = set()  # if still being imported, then by this thread
     interval = sys.getswitchinterval()
     while True:
         locks = tuple(_locks)
@@ -82,11 +83,11 @@ def _acquire() -> None:
         if _interval is None:
             _interval = interval
         sys.setswitchinterval(LONG)
-        time.sleep(0)  # a thread that waits already would still be switched to soon
+        time.sleep(0)  # otherwise a waiting thread could still run soon
         names = set(_modules_being_imported()) - waited
         if not names and len(locks) == len(_locks):
             return
-        _release()  # the import may need a lock, or have made one
+        _release()  # the import may need a lock, or have created one
         for name in names:
             importlib.import_module(name)  # waits for the thread that imports it
         waited |= names

@@ -1,10 +1,10 @@
 """Work that no signal interrupts, such as imports of plugins and compilations.
 
 Python runs signal handlers in the main thread, between any two of its instructions. A handler may
-raise `KeyboardInterrupt`, or it may call dnncore. Half an import or half a compilation would then
-stay behind, and a handler would wait for a lock that its own thread holds. So the main thread lets
-a worker thread do such work, and waits. If the wait is interrupted, the worker still goes on to the
-end of its work, and the next caller finds the result.
+raise `KeyboardInterrupt`, or it may call dnncore. An import or a compilation would then stay
+incomplete, or the handler would wait for a lock that its own thread holds. So the main thread lets
+a worker thread do such work, and waits. If the wait is interrupted, the worker still finishes its
+work, and the next caller finds the result.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ __all__ = [
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
-PATIENCE = 0.1  # seconds after which a caller that waits looks whether the worker is still there
+PATIENCE = 0.1  # seconds between the checks of a waiting caller whether the worker still exists
 
 
 class _Work:
     """A call that the worker makes for the main thread.
 
-    is_lost: whether the worker does not make it. afterwards: calls for the main thread.
+    is_lost: whether the worker will never make the call.
+    afterwards: calls that the main thread makes after the work.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -53,13 +54,13 @@ class _Work:
         self.afterwards: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.ended = threading.Lock()
         self.ended.acquire()
-        self._context = contextvars.copy_context()  # such as numpy's errstate
+        self._context = contextvars.copy_context()  # includes numpy's errstate
 
     def make(self) -> None:
         """Make the call in the worker.
 
-        Meanwhile no garbage is collected: finalizers of the user may acquire locks that the waiting
-        thread holds.
+        No garbage is collected during the call, because finalizers of the user may acquire locks
+        that the waiting thread holds.
         """
         function, arguments = self.call
         _of_worker.work = self
@@ -94,7 +95,7 @@ class _Worker:
         self._thread: threading.Thread | None = None
 
     def has_done(self, work: _Work) -> bool:
-        """Do the work and wait for its end. Return False if it is not done."""
+        """Let the worker do the work, and wait. Return False if the worker cannot do it."""
         self._waiting.add(work)
         try:
             work.is_lost = not self._is_there()
@@ -107,12 +108,15 @@ class _Worker:
         return not work.is_lost
 
     def finish(self) -> None:
-        """Wait for work whose caller was interrupted: no compiler may run when the process ends."""
+        """Wait for work whose caller was interrupted. No compiler may run when the process ends."""
         if self._thread is not None:
-            self.has_done(_Work(int, ()))  # the last in the queue
+            self.has_done(_Work(int, ()))  # queued after all other work
 
     def start_afresh(self) -> None:
-        """In a forked child there is no worker, so let the main thread do what it waits for."""
+        """Reset the worker in a forked child, where its thread does not exist.
+
+        The main thread then does the work for which it waits.
+        """
         lost = tuple(self._waiting)
         self._begin()
         for work in lost:
@@ -147,10 +151,10 @@ if hasattr(os, "register_at_fork"):
 def uninterrupted(function: Callable[..., T], *arguments: Any) -> T:
     """Return `function(*arguments)`. No signal handler runs in the call.
 
-    The main thread lets the worker make the call, and must hold no lock that the call acquires. It
-    makes the call itself if it is importing a module or handling a log record, because the worker
-    might import this module or write a record, and if no thread can be started, as at the end.
-    Raises what the function raises.
+    The main thread lets the worker make the call, and must hold no lock that the call acquires. In
+    two cases it makes the call itself. If it is importing a module or handling a log record, the
+    worker might import the same module or write a record. At the end of the process, no thread can
+    be started. Raises the errors of the function.
     """
     if threading.current_thread() is threading.main_thread() and not _may_hold_locks():
         work = _Work(function, arguments)
@@ -159,12 +163,14 @@ def uninterrupted(function: Callable[..., T], *arguments: Any) -> T:
                 value: T = work.result()
                 return value
             finally:
-                del work  # its error refers to this frame
+                del work  # the error of `work` refers to this frame
     return function(*arguments)
 
 
 def pass_on(error: BaseException) -> None:
-    """Raise an error again if a signal handler raised it. It is no fault of what it interrupted."""
+    """Raise an error again if a signal handler raised it. The interrupted code did not cause the
+    error.
+    """
     handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
     codes = set(map(_code, handlers))
     trace = error.__traceback__
@@ -175,7 +181,7 @@ def pass_on(error: BaseException) -> None:
 
 
 def _code(function: Any) -> Any:
-    """The code of a function, a method, a partial call or an object that can be called."""
+    """Return the code of a function, a method, a partial call or a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__code__", getattr(type(function).__call__, "__code__", None))
@@ -184,10 +190,10 @@ def _code(function: Any) -> Any:
 def locked(
     lock: contextlib.AbstractContextManager[Any], function: Callable[..., T], *arguments: Any
 ) -> T:
-    """Return `function(*arguments)`, called with a lock.
+    """Return `function(*arguments)`, called while holding a lock.
 
-    The lock is free again wherever the call is interrupted, also by a trace function, which may
-    raise an error before each line: the `with` block has no line of its own after the call.
+    The lock is released even if the call is interrupted at any place. A trace function may raise an
+    error before each line, so the `with` block is on one line with the call.
     """
     with lock: return function(*arguments)  # fmt: skip  # noqa: E701
 
@@ -206,13 +212,13 @@ def holding(lock: contextlib.AbstractContextManager[Any]) -> Callable[[C], C]:
 
 
 def in_main_thread() -> bool:
-    """Whether this is the main thread, or the worker."""
+    """Whether this is the main thread or the worker."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main or hasattr(_of_worker, "work")
 
 
 def rest() -> None:
-    """Let a daemon thread wait for the end of the process. Nobody waits for what it builds."""
+    """Let a daemon thread wait for the end of the process. No thread waits for its builds."""
     resting.add(threading.get_ident())
     while True:
         threading.Event().wait()
@@ -223,9 +229,9 @@ resting: set[int] = set()
 
 
 def after_work(function: Callable[..., object], *arguments: Any) -> None:
-    """Call a function of the user: now, or in the thread that waits for the worker.
+    """Call a function of the user: now, or later in the thread that waits for the worker.
 
-    The user's function may acquire locks that the waiting thread holds.
+    The function may acquire locks that the waiting thread holds.
     """
     work = getattr(_of_worker, "work", None)
     if work is None:
@@ -235,7 +241,7 @@ def after_work(function: Callable[..., object], *arguments: Any) -> None:
 
 
 def _may_hold_locks() -> bool:
-    """Whether the caller imports a module or handles a log record, under locks of Python."""
+    """Whether the caller is importing a module or handling a log record, under Python's locks."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _WITH_LOCKS:

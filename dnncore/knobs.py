@@ -21,18 +21,18 @@ KnobValue: TypeAlias = int | str
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
-MOST_VALUES = 4096  # so that a knob can be listed and searched
+MOST_VALUES = 4096  # so that all values can be listed and searched
 
 
 @dataclass(frozen=True)
 class Knob:
     """A parameter with a finite number of values.
 
-    name: of small letters, digits and `_`.
-    default: the value that the implementation has for the problem without a request.
+    name: small letters, digits and `_`.
+    default: the value that the implementation uses for the problem without a request.
     values: all values, whole numbers or words: a tuple, or a `range` of numbers. A combination of
         values of several knobs may still be refused.
-    description: what it is and its unit, in one line.
+    description: the meaning of the parameter and its unit, in one line.
 
     Raises `DescriptorError`.
     """
@@ -67,14 +67,14 @@ class Knob:
             )
 
     def takes(self, value: object) -> bool:
-        """Whether the knob has the value. True is not 1."""
+        """Whether the value is one of the knob's values. True is not 1."""
         return type(value) in (int, str) and value in self.values
 
 
 def _is_long(values: Sequence[KnobValue]) -> bool:
     try:
         return len(values) > MOST_VALUES
-    except OverflowError:  # a range that no memory holds
+    except OverflowError:  # a range of more values than fit into memory
         return True
 
 
@@ -83,7 +83,9 @@ def _is_text(value: object) -> bool:
 
 
 def _checked(what: str, value: object) -> KnobValue:
-    """A value that its text determines: a number, or a word that does not look like one."""
+    """Return a value that can be read back from its text: a number, or a word that looks unlike
+    one.
+    """
     if type(value) is int and NUMBER.fullmatch(str(value)):
         return value
     if type(value) is str and WORD.fullmatch(value):
@@ -95,7 +97,7 @@ def _checked(what: str, value: object) -> KnobValue:
 
 
 def checked_knobs(knobs: object) -> tuple[tuple[str, KnobValue], ...]:
-    """The requested values, sorted by name. Raises `DescriptorError`."""
+    """Return the requested values, sorted by name. Raises `DescriptorError`."""
     if knobs is None:
         return ()
     if not isinstance(knobs, Mapping):
@@ -112,7 +114,7 @@ def checked_knobs(knobs: object) -> tuple[tuple[str, KnobValue], ...]:
 
 
 def read_knobs(text: str) -> dict[str, KnobValue]:
-    """The values of a text such as `group:128+unroll:4`. Raises `DescriptorError`."""
+    """Return the values of a text such as `group:128+unroll:4`. Raises `DescriptorError`."""
     values: dict[str, KnobValue] = {}
     for part in text.split("+") if text else ():
         name, _, value = part.partition(":")
@@ -126,5 +128,5 @@ def read_knobs(text: str) -> dict[str, KnobValue]:
 
 
 def write_knobs(values: Mapping[str, KnobValue]) -> str:
-    """The inverse of `read_knobs`, sorted by name."""
+    """Return the text of values, sorted by name: the inverse of `read_knobs`."""
     return "+".join(f"{name}:{values[name]}" for name in sorted(values))

@@ -1,7 +1,7 @@
-"""Notes: standard words for how an implementation computes, beside the promises on its results.
+"""Notes: standard words that describe how an implementation computes.
 
-An implementation states them in its acceptance. A pattern `note:WORD` in `impl`, `skip_impl`,
-`DNNCORE_IMPL` and `DNNCORE_SKIP_IMPL` selects by them.
+An implementation states notes in its acceptance. A pattern `note:WORD` in `impl`, `skip_impl`,
+`DNNCORE_IMPL` and `DNNCORE_SKIP_IMPL` selects implementations by their notes.
 """
 
 from __future__ import annotations

@@ -72,13 +72,13 @@ _slots: weakref.WeakSet[Slot] = weakref.WeakSet()
 
 @holding(_lock)
 def add(observer: Observer) -> None:
-    """Notify `observer` until it is removed."""
+    """Notify `observer` of events until it is removed."""
     _replace((*active, observer))
 
 
 @holding(_lock)
 def remove(observer: Observer) -> None:
-    """Do not notify `observer` any more. It need not have been added."""
+    """Stop notifying `observer`. It need not have been added."""
     _replace(tuple(other for other in active if other is not observer))
 
 
@@ -90,13 +90,13 @@ def remark(engine: Engine, text: str) -> None:
 
 @holding(_lock)
 def fill(slot: Slot) -> None:
-    """Fill the slot of a new object, now and at each later change of the observers."""
+    """Fill the slot of a new object now, and again at each change of the observers."""
     _slots.add(slot)
     slot.refill()
 
 
 def watched(primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
-    """The run, wrapped by every observer."""
+    """Return the run, wrapped by every observer."""
     for observer in active:
         run = observer.watch(primitive, memories, run)
     return run

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _OfThread(threading.local):
-    """The repetitions of one thread, and the time that it took for them."""
+    """The repetitions of one thread and their time budget."""
 
     def __init__(self, slowdown: float | None) -> None:
         self.repetitions: dict[PrimitiveDesc, Repetition | NotComparable] = {}
@@ -43,7 +43,8 @@ class Crosscheck(CallObserver):
     choose: returns the choice; it is called at the first launch. It may raise `NotComparable`.
     folder: where the first divergent call of each problem is saved.
     slowdown: see `Budget`.
-    on_divergence: is called with each divergence, in the launch's thread. It may raise.
+    on_divergence: a function that is called with each divergence in the launch's thread. It may
+        raise.
     """
 
     def __init__(
@@ -63,14 +64,14 @@ class Crosscheck(CallObserver):
         self._workspaces = Hidden()
 
     def begin(self, pd: PrimitiveDesc) -> int:
-        """Count the launch. In a forked child, the report begins anew."""
+        """Count the launch. In a forked child, the report starts empty."""
         self._own.budget.arrive()
         if self.report.process != os.getpid():
             self.report.forget()
         return self.report.begin(pd)
 
     def wants(self, call: Call) -> bool:
-        """Whether the limit of time permits to repeat the launch."""
+        """Whether the time limit allows a repetition of the launch."""
         wanted = self._own.budget.permits(call.pd, call.memories[call.pd.op.result_name])
         if not wanted:
             self.report.postpone()
@@ -125,7 +126,7 @@ class Crosscheck(CallObserver):
         return found
 
     def _repeated_by_itself(self, call: Call) -> dict[str, Array] | None:
-        """The outputs of a second launch by the call's own implementation; None if it fails."""
+        """Return the outputs of a second launch by the call's implementation; None if it fails."""
         if has_private_workspace(call.pd):
             return None
         try:

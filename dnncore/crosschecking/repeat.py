@@ -26,9 +26,9 @@ def differences(saved: SavedCall, pd: PrimitiveDesc) -> tuple[Difference, ...]:
 
 
 def wrong_outputs(saved: SavedCall) -> list[str]:
-    """Lines about the outputs of a saved call that are wrong, of each of its implementations.
+    """Return lines about the wrong outputs of a saved call, for each of its implementations.
 
-    Raises `NoImplementation` if there is none.
+    Raises `NoImplementation` if there is no implementation.
     """
     return [
         f"{saved.problem} on {saved.engine}: {found.argument} of {pd.impl_name}: {found.comparison}"
@@ -38,7 +38,8 @@ def wrong_outputs(saved: SavedCall) -> list[str]:
 
 
 def with_problem(saved: SavedCall, problem: Problem) -> SavedCall:
-    """A saved call with the same inputs and another problem, which names its implementations.
+    """Return a saved call with the same inputs and another problem, which names its
+    implementations.
 
     Raises `DescriptorError` if the operation has other arguments.
     """

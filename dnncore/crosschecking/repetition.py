@@ -1,8 +1,8 @@
 """The implementations that repeat the calls of a program.
 
 "reference" means the backend that defines correct results. Patterns such as "onednn:*" mean
-implementations on the engine of the call, or else on the CPU. The name of an engine means what is
-selected on this engine.
+implementations on the engine of the call, or else on the CPU. The name of an engine means the
+implementation that is selected on this engine.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ class Divergence:
     number: of the call in the program, from 1.
     line: the call as a verbose line, without its time.
     other: the implementation that repeated it.
-    comparisons: by argument.
-    heat_map: lines that show where the first wrong argument is wrong; none if not `is_first`.
+    comparisons: the comparison of each wrong argument, by name.
+    heat_map: lines that show the wrong places of the first wrong argument; empty unless `is_first`.
     is_first: whether no call of this problem and implementation diverged before.
     path: the saved call; None if it was not saved.
-    remarks: lines about files.
+    remarks: lines about files that were written, or could not be.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Divergence:
 
     @property
     def comparison(self) -> Comparison:
-        """That of the first argument that diverges."""
+        """The comparison of the first argument that diverges."""
         return self.comparisons[self.argument]
 
     @property
@@ -68,7 +68,7 @@ class Divergence:
 
     @property
     def head(self) -> str:
-        """One line about it."""
+        """One line about the divergence."""
         arguments = ", ".join(self.comparisons)
         return (
             f"call {self.number}: {arguments} of {self.implementation} on {self.engine} diverges"
@@ -127,7 +127,7 @@ class Report:
 
     @holding(_lock)
     def forget(self) -> None:
-        """Begin anew, in a forked child."""
+        """Start an empty report, in a forked child."""
         vars(self).update(vars(Report(self.compared_with)))
 
     @holding(_lock)
@@ -187,7 +187,7 @@ class Report:
 
 
 def _reason(pd: PrimitiveDesc) -> str:
-    """Why the engine's own implementations, or others than the reference, were not selected."""
+    """Return why the selected implementation is a host fallback or the reference."""
     own = [refusal for refusal in pd.refusals if not refusal.impl_name.startswith("host:")]
     reasons = [str(refusal) for refusal in own if refusal.kind != "filter"]
     if reasons:

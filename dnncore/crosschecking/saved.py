@@ -1,8 +1,8 @@
 """Saved calls: a problem, its implementation, and the values of its inputs, in one file.
 
 The file is an archive of numpy (`.npz`) with one array per input and a text, `call`, in JSON:
-problem, engine, src_engine, implementation, and the name of what it was compared with. Types that
-numpy lacks are stored as bytes.
+problem, engine, src_engine, implementation, and the name of the implementation that it was compared
+with. Types that numpy lacks are stored as bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SavedCall:
         )  # fmt: skip
 
     def on(self, engine: str) -> SavedCall:
-        """The same call on another engine. Returns the call itself if the engine is its own."""
+        """Return the same call on another engine; the call itself if this is its engine."""
         if engine == self.engine:
             return self
         return replace(self, engine=engine, src_engine=engine)
@@ -95,7 +95,7 @@ class SavedCall:
         return found
 
     def call(self, pd: PrimitiveDesc) -> Call:
-        """The call, without outputs. Raises `DescriptorError` if an input does not fit."""
+        """Return the call without outputs. Raises `DescriptorError` if an input does not fit."""
         problem = self.parsed
         old = problem.op.result_name if problem.attr.reads_dst else None
         inputs: dict[str, Array] = {}
@@ -106,7 +106,7 @@ class SavedCall:
         return Call(0, pd, {}, inputs, alias=alias)
 
     def save(self, path: Path) -> None:
-        """Write the file; its folder is made. Raises `OSError`."""
+        """Write the file; its folder is created. Raises `OSError`."""
         path.parent.mkdir(parents=True, exist_ok=True)
         about = {name: getattr(self, name) for name in self.__dataclass_fields__}
         write_arrays(path, about, about.pop("inputs"))
@@ -134,7 +134,7 @@ def problem_of(pd: PrimitiveDesc, alias: tuple[str, str] | None = None) -> Probl
 
 
 def load(path: Path) -> SavedCall:
-    """Read a file. Raises `DescriptorError` if it is not one of a saved call."""
+    """Read a file. Raises `DescriptorError` if it does not contain a saved call."""
     try:
         about, inputs = read_arrays(path)
         if not all(isinstance(text, str) for text in about.values()):
@@ -162,7 +162,7 @@ def write_arrays(
 
 def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read what `write_arrays` wrote. A damaged file raises any exception."""
-    content = io.BytesIO(path.read_bytes())  # numpy leaves damaged files open
+    content = io.BytesIO(path.read_bytes())  # numpy does not close damaged files
     with np.load(content, allow_pickle=False) as archive:
         stored = {name: archive[name] for name in archive.files}
     about = json.loads(str(stored.pop(ABOUT)[()]))

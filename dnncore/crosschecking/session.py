@@ -29,8 +29,8 @@ DEFAULT_SLOWDOWN = 15.0
 class crosscheck(contextlib.AbstractContextManager[Report]):  # noqa: N801 - used as a function
     """Repeat the launches in a `with` block by another implementation and compare the results.
 
-    It repeats launches of all primitives, bound calls and sequences, also of those made before the
-    block, in all threads. The other implementation gets copies of the inputs.
+    The launches of all primitives, bound calls and sequences in all threads are repeated, including
+    those created before the block. The other implementation receives copies of the inputs.
 
         with dnncore.crosscheck("reference") as report:
             train_one_step()
@@ -117,4 +117,4 @@ def _raise(divergence: Divergence) -> None:
 
 
 def _keep(divergence: Divergence) -> None:
-    """Do nothing: the report has the divergence."""
+    """Do nothing: the report already contains the divergence."""

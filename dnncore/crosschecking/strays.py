@@ -1,4 +1,4 @@
-"""Strays: bytes that a launch may not change, of inputs and beside the elements of outputs."""
+"""Strays: bytes that a launch must not change. They are inputs, or outside an output's elements."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Array = np.ndarray[Any, Any]
 class Stray:
     """Bytes of an argument that have changed.
 
-    expected, got: values with logical dims. They are equal if the bytes are beside the elements.
-    beside: the number of changed bytes beside the elements.
+    expected, got: values with logical dims. They are equal if the changed bytes belong to no
+        element.
+    beside: the number of changed bytes that belong to no element.
     """
 
     argument: str
@@ -30,7 +31,7 @@ class Stray:
 
 
 def is_guarded(desc: MemoryDesc) -> bool:
-    """Whether there are bytes beside the elements: padding, gaps, or other tensors."""
+    """Whether the buffer contains bytes of no element: padding, gaps, or other tensors."""
     return desc.format_kind == "blocked" and (desc.has_padding or desc.has_neighbours)
 
 
@@ -46,7 +47,7 @@ def in_input(argument: str, desc: MemoryDesc, before: Array, after: Array) -> It
 
 
 def beside_output(argument: str, desc: MemoryDesc, before: Array, after: Array) -> Iterator[Stray]:
-    """Yield a change beside an output's elements. Padding must be zero after the launch."""
+    """Yield a change outside an output's elements. Padding must be zero after the launch."""
     values = desc.unpack(after)
     expected = before.copy()
     desc.pack(np.array(values), expected)
@@ -56,7 +57,7 @@ def beside_output(argument: str, desc: MemoryDesc, before: Array, after: Array) 
 
 
 def pack(desc: MemoryDesc, values: Array, buffer: Array) -> None:
-    """Write values as `MemoryDesc.pack` does. Elements that share a place must be equal."""
+    """Write values as `MemoryDesc.pack` does. Elements at the same place must be equal."""
     if desc.has_repeats:
         shared = [stride == 0 for stride in desc.strides]
         values = values[tuple(slice(1) if one else slice(None) for one in shared)]

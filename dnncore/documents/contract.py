@@ -32,7 +32,7 @@ dnncore.documents.contract > docs/contract.md` writes the page from the docstrin
 class Section:
     """Names of one role.
 
-    is_brief: whether each method has only the first sentence of its docstring.
+    is_brief: whether only the first sentence of each method's docstring is printed.
     """
 
     title: str
@@ -120,7 +120,7 @@ def _texts(alias: Any) -> str:
     return ", ".join(f'"{text}"' for text in get_args(alias))
 
 
-ABOUT_NAMES = {  # what has no docstring of its own
+ABOUT_NAMES = {  # names without a docstring
     "hookimpl": "The decorator of the hook.",
     "API_VERSION": "The version of the contract of this dnncore.",
     "RefusalKind": f"The kind of a refusal's reason: {_texts(backend.RefusalKind)}. Only the core"
@@ -134,7 +134,7 @@ ABOUT_NAMES = {  # what has no docstring of its own
     "INNERMOST": "The level of locks that are acquired last before a fork; see `hold_at_fork`.",
 }  # fmt: skip
 
-NOTES = {  # below a docstring
+NOTES = {  # texts that follow a docstring
     "Device": "Standard keys of `limits`, each optional: "
     + ", ".join(f"`{key}` ({kind.__name__})" for key, kind in LIMITS.items()) + ".",
 }  # fmt: skip

@@ -13,11 +13,11 @@ __all__ = ["entry", "first_sentence", "markdown", "must_be_defined", "signature"
 WIDTH = 100
 ITEM = re.compile(r"([a-z_]\w*(?:, [a-z_]\w*)*): |(\d+\.\d+)  ")
 BUILT_IN = re.compile(r"<(?:built-in )?(?:function|class) '?(\w+)[^>]*>")
-LEAST_DASHES = 3  # below a title
+LEAST_DASHES = 3  # of a line that underlines a title
 
 
 def markdown(text: str | None, indent: str = "") -> Iterator[str]:
-    """Yield the lines of a docstring in Markdown; indent: of all lines, for text in a list."""
+    """Yield the lines of a docstring in Markdown. indent: of all lines, for text in a list."""
     for number, block in enumerate(re.split(r"\n\s*\n", inspect.cleandoc(text or ""))):
         if number:
             yield ""
@@ -32,13 +32,13 @@ def entry(label: str, text: str | None) -> Iterator[str]:
 
 
 def first_sentence(text: str | None) -> str:
-    """The first sentence of a docstring, on one line."""
+    """Return the first sentence of a docstring on one line."""
     paragraph = inspect.cleandoc(text or "").partition("\n\n")[0]
     return re.split(r"(?<=[.;])\s", " ".join(paragraph.split()), maxsplit=1)[0].rstrip(".;") + "."
 
 
 def signature(name: str, function: Any) -> str:
-    """The call of a function or a class, with the names and defaults of its parameters."""
+    """Return the call of a function or a class, with the names and defaults of its parameters."""
     given = inspect.signature(function).parameters.values()
     bare = [p.replace(annotation=p.empty) for p in given if p.name not in ("self", "cls")]
     return BUILT_IN.sub(r"\1", f"{name}{inspect.Signature(bare)}").replace("<factory>", "...")

@@ -61,7 +61,7 @@ def page() -> Iterator[str]:
 
 def _arguments(operation: type[Operation]) -> str:
     rows = operation.ARGUMENTS
-    if isinstance(rows, property):  # of sum, which has any number of them
+    if isinstance(rows, property):  # sum has any number of rows
         return "Arguments: `src0`, `src1`, ... in, `dst` out. In place: `dst` on `src0`."
     listed = ", ".join(f"`{row.name}` {row.direction}" for row in rows)
     pairs = ", ".join(f"`{output}` on `{source}`" for source, output in operation.IN_PLACE)
@@ -69,7 +69,7 @@ def _arguments(operation: type[Operation]) -> str:
 
 
 def _attributes(operation: type[Operation]) -> Iterator[str]:
-    """The attributes that the tables of a class permit, with the docstrings of its masks."""
+    """Return the attributes that the tables of a class permit, with the docstrings of its masks."""
     for name, masks in (("scales", "scale_masks"), ("zero points", "zero_point_masks")):
         if masks in vars(operation):
             text = " ".join(str(getattr(operation, masks).__doc__).split())
@@ -85,9 +85,9 @@ def _attributes(operation: type[Operation]) -> Iterator[str]:
 
 
 def _result(operation: type[Operation]) -> str:
-    """The name of the first output."""
+    """Return the name of the first output."""
     rows = operation.ARGUMENTS
-    if isinstance(rows, property):  # of sum
+    if isinstance(rows, property):  # sum
         return "dst"
     return next(row.name for row in rows if row.direction == "out")
 

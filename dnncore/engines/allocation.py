@@ -1,8 +1,9 @@
-"""Buffers with an owner: each one is given to its engine's `free` exactly once.
+"""Buffers with an owner. Each buffer is passed to its engine's `free` exactly once.
 
-Python collects garbage at any place of a program, also where a thread is in the engine's own code
-and holds its locks. So a buffer whose owner is found by a collection waits until the program next
-allocates or maps a memory. A buffer whose owner goes by its last reference is freed at once.
+Python may collect garbage at any place of a program, even while a thread runs the engine's code and
+holds its locks. So if a garbage collection finds a buffer's owner, the buffer is freed when the
+program next allocates or maps a memory. If the last reference to the owner is dropped, the buffer
+is freed at once.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ __all__ = ["Allocation", "free_collected"]
 
 _collected: deque[tuple[Engine, Any]] = deque()
 
-# The last key is the phase in which the collector is. It is moved by a method in C: signal handlers
-# would run in a function in Python, and the collector would swallow their errors.
+# The last key is the current phase of the collector. A method in C moves it, because signal
+# handlers would run in a Python function, and the collector would suppress their errors.
 _phases = OrderedDict.fromkeys(("start", "stop"))
 gc.callbacks.append(_phases.move_to_end)  # type: ignore[arg-type]  # called with (phase, details)
 if hasattr(os, "register_at_fork"):
@@ -36,8 +37,9 @@ if hasattr(os, "register_at_fork"):
 class Allocation:
     """A new buffer of at least `nbytes` bytes, which is freed with this object.
 
-    A user of `buffer` must keep this object. If the engine has no room, garbage is collected first,
-    because cycles may hold memories. Raises `ExecutionError` if out of memory.
+    A user of `buffer` must keep this object. If the engine is out of memory, garbage is collected
+    first, because reference cycles may hold memories. Raises `ExecutionError` if there is still not
+    enough memory.
     """
 
     __slots__ = ("__weakref__", "buffer")
@@ -49,9 +51,9 @@ class Allocation:
 
 
 def free_collected() -> None:
-    """Free the buffers whose owners were found by collections of garbage."""
+    """Free the buffers whose owners were found by garbage collections."""
     while _collected and not _is_collecting():
-        with contextlib.suppress(IndexError):  # another thread frees, too
+        with contextlib.suppress(IndexError):  # another thread also frees
             _free(*_collected.popleft())
 
 
@@ -79,5 +81,5 @@ def _free(engine: Engine, buffer: Any) -> None:
 
 
 def _is_collecting() -> bool:
-    """Whether this thread, or another one meanwhile, collects garbage."""
+    """Whether this thread, or meanwhile another thread, is collecting garbage."""
     return next(reversed(_phases)) == "start"

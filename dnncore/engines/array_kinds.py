@@ -20,10 +20,11 @@ Array = np.ndarray[Any, Any]
 
 
 class ArrayKind(ABC):
-    """One library's arrays. Backends give the kinds that they know in `Backend.array_kinds`.
+    """The arrays of one library. Backends list the kinds that they support in
+    `Backend.array_kinds`.
 
-    name: of one array, for messages, as "a torch tensor".
-    from_numpy, to_numpy: how a program converts one, for messages.
+    name: the name of one array in messages, such as "a torch tensor".
+    from_numpy, to_numpy: Python text that converts an array, for messages.
     """
 
     name: ClassVar[str]
@@ -36,11 +37,14 @@ class HostArrays(ArrayKind):
 
     @abstractmethod
     def array(self, value: Any) -> Array:
-        """A numpy array over the elements. May raise any exception, whose message users see."""
+        """Return a numpy array over the elements.
+
+        It may raise any exception. Users see the message.
+        """
 
     @abstractmethod
     def result(self, array: Array) -> Any:
-        """An array of this kind over the elements of a new numpy array."""
+        """Return an array of this kind over the elements of a new numpy array."""
 
 
 class DeviceArrays(ArrayKind):
@@ -48,24 +52,24 @@ class DeviceArrays(ArrayKind):
 
     @abstractmethod
     def engine(self, array: Any) -> Engine:
-        """The engine with the array's memory. Raises `DescriptorError` if there is none."""
+        """Return the engine with the array's memory. Raises `DescriptorError` if there is none."""
 
     @abstractmethod
     def stream(self, arrays: Sequence[Any], engine: Engine) -> Stream:
-        """A stream of this thread, behind whose commands the arrays have their values.
+        """Return a stream of this thread whose commands run after the arrays have their values.
 
-        Commands of the program that use the result come behind the commands of this stream.
+        Commands of the program that use the result run after the commands of this stream.
         """
 
     @abstractmethod
     def memory(self, array: Any, engine: Engine, desc: MemoryDesc | None = None) -> Memory:
-        """A memory over the elements, in the array's layout. It keeps them alive.
+        """Return a memory over the elements, in the array's layout. It keeps them alive.
 
         desc: a row-major descriptor of as many elements; if the array has this layout and type, the
             memory has this descriptor.
 
-        Raises `DescriptorError` for an array of another engine, or whose layout or type no
-        descriptor has.
+        Raises `DescriptorError` for an array of another engine, and for a layout or type that no
+        descriptor can have.
         """
 
     def launched(self, arrays: Sequence[Any], result: Any, stream: Stream, event: Event) -> None:
@@ -73,4 +77,4 @@ class DeviceArrays(ArrayKind):
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], like: Any) -> Any:
-        """A new row-major array where `like` is."""
+        """Return a new row-major array on the same device as `like`."""

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.ma import MaskedArray  # numpy would import it at a call, beside which a process may fork
+from numpy.ma import MaskedArray  # else numpy imports it in a call, while a fork is possible
 
 from dnncore.errors import DescriptorError, printable
 from dnncore.interrupts import pass_on
@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 
 class ByteView:
-    """An array over bytes that another object keeps: `numpy.asarray(ByteView(...))`."""
+    """Makes an array over bytes that another object owns, by `numpy.asarray(ByteView(...))`."""
 
     __slots__ = ("__array_interface__", "__weakref__", "keeps")
 
@@ -49,9 +49,9 @@ class ByteView:
 
 
 def checked_values(values: Any) -> Array:
-    """The values as a numpy array of a type that may be one of the library's.
+    """Return the values as a numpy array whose type may be one of the library's types.
 
-    Raises `DescriptorError` for masked arrays, objects, records and what numpy cannot read.
+    Raises `DescriptorError` for masked arrays, objects, records and values that numpy cannot read.
     """
     if isinstance(values, MaskedArray):
         raise DescriptorError(
@@ -80,10 +80,11 @@ def checked_values(values: Any) -> Array:
 
 
 def desc_of(array: Array, *, own_layout: bool, may_repeat: bool = False) -> MemoryDesc:
-    """A descriptor for an array's shape and type. A single number has dims (1,).
+    """Return a descriptor for an array's shape and type. A single number has dims (1,).
 
-    own_layout: whether it has the array's strides, if a descriptor can; otherwise it is row-major.
-    may_repeat: also strides of 0, which repeat a dim.
+    own_layout: whether to use the array's strides, if a descriptor permits them; otherwise the
+        layout is row-major.
+    may_repeat: whether to use strides of 0, which repeat a dim.
     """
     name = from_numpy_dtype(array.dtype.newbyteorder("="))
     plain = MemoryDesc(array.shape or (1,), name)
@@ -102,13 +103,13 @@ def desc_of(array: Array, *, own_layout: bool, may_repeat: bool = False) -> Memo
 
 
 def native_copy(array: Array) -> Array:
-    """The values in the machine's order of bytes: the array itself if it has this order."""
+    """Return the values in native byte order: the array itself if it has this order."""
     native = array.dtype.newbyteorder("=")
     return array if array.dtype == native else array.astype(native)
 
 
 def shared_bytes(array: Array, desc: MemoryDesc, engine: Engine) -> Array | str:
-    """The bytes of an array as a buffer of `engine` with this layout, or why there is none."""
+    """Return an array's bytes as a buffer of `engine` with this layout, or why there is none."""
     if not engine.is_host:
         return f"{engine.name} has memory of its own"
     if array.dtype != array.dtype.newbyteorder("="):
@@ -137,7 +138,7 @@ def refuse_copy(why: str) -> NoReturn:
 
 
 def _as_float(value: Any) -> float:
-    """The nearest float64; an infinity for integers beyond all of them."""
+    """Return the nearest float64; an infinity for integers beyond the range of float64."""
     try:
         return float(value)
     except OverflowError:
@@ -145,7 +146,7 @@ def _as_float(value: Any) -> float:
 
 
 def element_of(value: object, name: str) -> Any:
-    """A number in a data type. Numpy would take texts, None and complex numbers, too."""
+    """Return a number in a data type. numpy would also accept texts, None and complex numbers."""
     try:
         if isinstance(value, str | bytes | bytearray | complex | np.complexfloating):
             raise TypeError("not a real number")
@@ -155,7 +156,7 @@ def element_of(value: object, name: str) -> Any:
         with np.errstate(over="ignore", invalid="raise"):
             if row.is_float:
                 return rounded(np.asarray(_as_float(value)), row.dtype)[()]
-            # Not by way of float, which has fewer bits than s64.
+            # Do not convert to float, which has fewer bits than s64.
             whole = int(value)  # type: ignore[call-overload]  # callers pass anything
             element = np.asarray(whole, np.int64).astype(row.dtype)[()]
         if not int(element) == whole == value:

@@ -18,12 +18,12 @@ from dnncore.engines.processors import available_processors
 
 __all__ = ["cpu_peaks", "processor_name"]
 
-MATRIX = 64  # rows: the largest that BLAS libraries leave to one thread
+MATRIX = 64  # rows; BLAS libraries use one thread up to this size
 MATRICES = 16  # per call, so that the cost of the call is small
 TYPES = {"f32": np.float32, "f64": np.float64}
-COPY_BYTES = 1 << 26  # beyond the last-level cache of most processors
-LEAST_SECONDS = 1e-4  # of an execution that proves a rate
-UNCACHED = 8  # times `COPY_BYTES`: more than all caches of large processors
+COPY_BYTES = 1 << 26  # larger than the last-level cache of most processors
+LEAST_SECONDS = 1e-4  # shorter executions do not prove a rate
+UNCACHED = 8  # times `COPY_BYTES`: larger than all caches of large processors
 LAUNCH_SECONDS = 3e-6  # one fork and join of a thread pool, the cost of a parallel primitive
 
 
@@ -57,7 +57,8 @@ def measure_again() -> None:
 def prove(threads: int, flops: float, nbytes: float, data_type: str, seconds: float) -> None:
     """Raise the peaks that an execution by `threads` threads exceeds, and store them.
 
-    Short executions do not count, because clocks are coarse, nor do bytes that a cache may hold.
+    Short executions are ignored, because clocks are coarse. Bytes that may be in a cache are
+    ignored, too.
     """
     if seconds < LEAST_SECONDS:
         return
@@ -92,7 +93,9 @@ def _measure() -> dict[str, float]:
 
 
 def _flops(dtype: type) -> float:
-    """Measure one thread: several would wait for each other if another process uses the CPU."""
+    """Measure one thread. Several threads would wait for each other if another process uses the
+    CPU.
+    """
     a: np.ndarray[Any, Any] = np.ones((MATRICES, MATRIX, MATRIX), dtype)
     out = np.empty_like(a)
     return 2.0 * MATRICES * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
@@ -105,7 +108,7 @@ def _bandwidth() -> float:
 
 
 def _best(work: Callable[[], object], least: int = 4, seconds: float = 0.04) -> float:
-    """Return the shortest of many runs over enough time that one is probably undisturbed."""
+    """Return the shortest of many runs. They last long enough that one is probably undisturbed."""
     shortest, runs = math.inf, 0
     end = time.perf_counter() + seconds
     while runs < least or time.perf_counter() < end:

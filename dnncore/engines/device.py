@@ -13,7 +13,7 @@ __all__ = ["DEVICE_TYPES", "LIMITS", "Device"]
 DEVICE_TYPES = ("cpu", "gpu", "accelerator")
 
 LIMITS: Mapping[str, type] = {
-    "threads": int,  # that compute at the same time, on a processor
+    "threads": int,  # threads that compute at the same time, on a processor
     "compute_units": int,  # multiprocessors or cores, on other devices
     "global_memory": int,  # bytes of all memory
     "max_allocation": int,  # bytes of the largest buffer
@@ -27,10 +27,11 @@ LIMITS: Mapping[str, type] = {
 
 @dataclass(frozen=True)
 class Device:
-    """One device that an engine kind can open; its place in the kind's list is its index.
+    """One device that an engine kind can open. Its index is its position in the kind's list.
 
-    limits: numbers and flags that describe it. `LIMITS` in this module has the standard keys. A
-        backend may add its own ones. The core reads none; `dnncore devices --json` prints all.
+    limits: numbers and flags that describe the device. `LIMITS` in this module lists the standard
+        keys. A backend may add its own keys. The core reads no key; `dnncore devices --json` prints
+        all.
     type: "cpu", "gpu", "accelerator" or another word; "" if unknown. `dnncore.engine` accepts it as
         a name.
     """

@@ -1,11 +1,12 @@
 """DLPack: tensors pass between libraries without a copy.
 
-A capsule that is exported is made by numpy, for an array of bytes with the shape and the strides of
-the tensor. Then type, device and address are set. So its deleter is numpy's own, which also works
-while the interpreter ends; a function of Python does not.
+numpy creates an exported capsule, for an array of bytes with the shape and the strides of the
+tensor. Then type, device and address are set. So its deleter is numpy's, which also works while the
+interpreter ends. A Python function would not.
 
-A capsule that is imported is kept as long as its elements are used. Meanwhile its name says that it
-is consumed. Then it gets its own name back, so that its destructor calls the exporter's deleter.
+An imported capsule is kept as long as its elements are used. Meanwhile its name marks it as
+consumed. Afterwards its original name is restored, so that its destructor calls the exporter's
+deleter.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["HOST", "ImportedTensor", "export", "take"]
 HOST = (1, 0)
 """The device of host memory, in DLPack's terms: type and number."""
 
-HOST_TYPES = (1, 3, 11)  # host memory, also that which CUDA or ROCm has pinned
+HOST_TYPES = (1, 3, 11)  # host memory, including memory that CUDA or ROCm has pinned
 READ_ONLY, COPIED, PADDED = 1, 2, 4  # flags
 
 CODES = {
@@ -76,7 +77,7 @@ _allocate.argtypes, _allocate.restype = [ctypes.c_size_t], ctypes.c_void_p
 
 
 def _lasting(text: bytes) -> int:
-    """The address of a text that is never freed: a capsule may outlive this module."""
+    """Return the address of a text that is never freed: a capsule may outlive this module."""
     address = _allocate(len(text) + 1)
     ctypes.memmove(address, text + b"\0", len(text) + 1)
     return int(address)
@@ -86,7 +87,7 @@ _USED = {name: _lasting(b"used_" + name) for name in (b"dltensor", b"dltensor_ve
 
 
 class _Consumed:
-    """A capsule that nobody else may consume, as long as this object lives."""
+    """A capsule that nobody else can consume while this object lives."""
 
     __slots__ = ("_capsule", "_name")
 
@@ -99,7 +100,7 @@ class _Consumed:
 
 
 def _opened(capsule: object) -> tuple[_Tensor, _Versioned | None]:
-    """The tensor of a capsule that nobody has consumed, and its versioned structure, if any."""
+    """Return the tensor of a capsule that is not consumed, and its versioned structure, if any."""
     for name, structure in ((b"dltensor_versioned", _Versioned), (b"dltensor", _Unversioned)):
         if _is_valid(capsule, name):
             found = structure.from_address(_pointer(capsule, name))
@@ -117,8 +118,9 @@ def _opened(capsule: object) -> tuple[_Tensor, _Versioned | None]:
 class ImportedTensor:
     """A tensor of another library.
 
-    address: of the first element in host memory; on a device, the handle of its buffer.
-    offset: bytes from there to the first element, on a device. keeps: what keeps it alive.
+    address: the address of the first element in host memory; on a device, the handle of the buffer.
+    offset: on a device, bytes from the buffer's start to the first element.
+    keeps: the object that keeps the tensor alive.
     """
 
     dims: tuple[int, ...]
@@ -133,11 +135,11 @@ class ImportedTensor:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether its elements are in host memory."""
+        """Whether the elements are in host memory."""
         return self.device[0] in HOST_TYPES
 
     def array(self) -> np.ndarray[Any, Any]:
-        """The elements, which are whole bytes in host memory, as a numpy array."""
+        """Return the elements as a numpy array. They must be whole bytes in host memory."""
         dtype = data_type(self.data_type).dtype
         width = dtype.itemsize
         view = ByteView(self.address, 0, self.keeps, writable=not self.is_read_only)
@@ -151,13 +153,15 @@ class ImportedTensor:
         return np.asarray(view).view(dtype)
 
     def packed_bytes(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """The bytes of elements of 4 bits."""
+        """Return the bytes of elements of 4 bits."""
         view = ByteView(self.address, nbytes, self.keeps, writable=not self.is_read_only)
         return np.asarray(view) if nbytes else np.empty(1, np.uint8)
 
 
 def take(exporter: Any, *, to_host: bool = False) -> ImportedTensor:
-    """Ask an object with `__dlpack__` for its tensor. to_host: let it copy from another device.
+    """Return the tensor of an object with `__dlpack__`.
+
+    to_host: whether the object may copy the tensor from another device.
 
     Raises `DescriptorError` for other objects, and for tensors whose type no descriptor has.
     """
@@ -166,7 +170,7 @@ def take(exporter: Any, *, to_host: bool = False) -> ImportedTensor:
             f"memory: from_dlpack needs an object with __dlpack__ and __dlpack_device__; got"
             f" {type(exporter).__name__}; use Memory.from_numpy for arrays without them"
         )
-    is_negated = getattr(exporter, "is_neg", None)  # torch exports such elements as they are stored
+    is_negated = getattr(exporter, "is_neg", None)  # torch exports elements not negated
     if callable(is_negated) and is_negated():
         raise DescriptorError(
             "memory: the elements of this tensor are stored with the opposite sign; use"
@@ -194,7 +198,7 @@ def _asked(exporter: Any, device: tuple[int, ...], to_host: bool) -> object:
         return exporter.__dlpack__(max_version=(1, 1), dl_device=HOST, copy=True)
     try:
         return exporter.__dlpack__(max_version=(1, 1))
-    except ExportError:  # of our own memories; see `exchange.exported`
+    except ExportError:  # raised by dnncore's own memories; see `exchange.exported`
         return exporter.__dlpack__(max_version=(1, 1), dl_device=device)
     except TypeError:  # exporters before version 1.0 know no versions
         return exporter.__dlpack__()
@@ -233,8 +237,8 @@ def _read(capsule: object, device: tuple[int, ...]) -> ImportedTensor:
 def export(memory: Memory, address: int, *, is_versioned: bool, is_copy: bool) -> object:
     """Return a capsule with the elements of a memory in a plain layout.
 
-    address: of the buffer in host memory, or the handle of a device's buffer. is_copy: whether
-    nobody else has the memory.
+    address: the address of the buffer in host memory, or the handle of a device's buffer.
+    is_copy: whether the memory is used nowhere else.
     """
     desc, engine = memory.desc, memory.engine
     bits = data_type(desc.data_type).bits
@@ -258,7 +262,9 @@ def export(memory: Memory, address: int, *, is_versioned: bool, is_copy: bool) -
 
 
 def _capsule(memory: Memory, is_versioned: bool) -> Any:
-    """numpy's capsule of an array of bytes whose strides are counted in elements; never read."""
+    """Return numpy's capsule of an array of bytes whose strides are counted in elements; never
+    read.
+    """
     view = ByteView(_BYTE.ctypes.data, 1, memory)
     empty = math.prod(memory.desc.dims) == 0
     strides = row_major(memory.desc.dims) if empty else memory.desc.strides

@@ -28,10 +28,11 @@ ALIGNMENT = 128  # bytes: two cache lines; OpenCL CPU devices require it of shar
 
 
 class Wrapped(NamedTuple):
-    """A buffer of the user's.
+    """A buffer that the user created.
 
-    buffer: None if the tensor is empty. desc: the layout of a tensor in it, if it is known. owner:
-    what must live as long as the buffer is used.
+    buffer: None if the tensor is empty.
+    desc: the layout of the tensor in the buffer, if it is known.
+    owner: the object that must live as long as the buffer is used.
     """
 
     buffer: Buffer | None
@@ -46,25 +47,25 @@ class Engine:
     is_host: whether a buffer is a 1-D uint8 array in this process.
     buffer_kind: a description of a buffer, for messages.
     native: the runtime's own objects, documented by the backend.
-    is_lost: whether the device can be used no more, for example because its process has died. The
+    is_lost: whether the device can no longer be used, for example because its process has died. The
         engine sets it; a program may set it, too. The next `dnncore.engine(name)` opens a new
         engine.
 
-    Threads. Any thread may call any method, also several at once. One thread at a time uses a
-    stream. A signal handler may call any method while the main thread is in another one, so locks
-    must be `threading.RLock`s or the like. Ctrl-C raises `KeyboardInterrupt` at any place of the
-    main thread. An exchange with the device that must not end half done runs in another thread, or
-    by `uninterrupted`.
+    Threads. Any thread may call any method, and several threads may call methods at once. One
+    thread at a time uses a stream. A signal handler may call any method while the main thread is in
+    another method, so locks must be reentrant, such as `threading.RLock`. Ctrl-C raises
+    `KeyboardInterrupt` at any place of the main thread. An exchange with the device that must not
+    be interrupted must run in another thread, or by `uninterrupted`.
 
     A device in a process of its own. Start it as a program. `multiprocessing` with the method
-    "spawn" would import the main module of the user's program once more.
+    "spawn" would import the main module of the user's program again.
 
-    A lost device. Its commands end with an `ExecutionError`, also those under way, and no wait
-    hangs. Each later launch, copy and allocation raises `ExecutionError`, whose message says how to
-    open the engine again; `free` does nothing. Other engines are not affected.
+    A lost device. All its commands end with an `ExecutionError`, including those that are running,
+    and no wait hangs. Each later launch, copy and allocation raises `ExecutionError`, whose message
+    says how to open the engine again; `free` does nothing. Other engines are not affected.
 
-    Forks. In a child that `os.fork` made, an engine of the parent computes, or it is lost there, or
-    each call raises `EngineUnavailable`. The child uses neither threads nor connections of the
+    Forks. In a child that `os.fork` created, an engine of the parent must work, or be lost, or
+    raise `EngineUnavailable` in each call. The child uses neither threads nor connections of the
     parent. If no new engine can be opened in the child, the constructor raises `EngineUnavailable`.
     """
 
@@ -94,11 +95,11 @@ class Engine:
 
     @property
     def peaks(self) -> Peaks:
-        """The device's rates, for ranking."""
+        """The device's rates, by which implementations are ranked."""
         raise NotImplementedError
 
     def measure_peaks(self) -> Peaks:
-        """Measure the rates again, if they are measured, and return them."""
+        """Return the rates. Measure them again, if this engine measures rates."""
         return self.peaks
 
     def prove(self, flops: float, nbytes: float, data_type: str, seconds: float) -> None:
@@ -116,14 +117,16 @@ class Engine:
     def free(self, buffer: Buffer) -> None:
         """Free a buffer of `allocate`; called exactly once, when nothing refers to it any more.
 
-        Commands that use the buffer may still be under way: free it behind them, or let each
-        command keep its memories until it has ended. On a host engine, arrays that `Memory.numpy`
-        returned may still be views of the buffer: then free it only when no array uses it.
+        Commands that use the buffer may still be running. Free the buffer after they have ended, or
+        let each command keep its memories until its end. On a host engine, arrays that
+        `Memory.numpy` returned may still be views of the buffer. Then free it only when no array
+        uses it.
 
-        It is called in the thread that drops the last reference, so also in a thread of the engine
-        that drops a command. It is never called from within a collection of garbage: buffers whose
-        owners are collected wait until the program next allocates or maps a memory. It must not
-        raise. At the end of the process, buffers that are still in use are not freed.
+        The method is called in the thread that drops the last reference. This may be a thread of
+        the engine that drops a command. The method is never called during a garbage collection: if
+        an owner is collected, its buffer is freed when the program next allocates or maps a memory.
+        The method must not raise. At the end of the process, buffers that are still in use are not
+        freed.
         """
 
     def owns(self, buffer: object, nbytes: int) -> bool:
@@ -156,8 +159,10 @@ class Engine:
     ) -> Iterator[np.ndarray[Any, Any]]:
         """Show the start of a buffer as a 1-D uint8 host array for the time of a `with` block.
 
-        stream: all of its commands have ended. mode: "r", "w" or "rw"; with "w" the block writes
-        all bytes. The array need not be valid after the block. By default the bytes are copied.
+        stream: a stream of the engine. All of its commands have ended.
+        mode: "r", "w" or "rw". With "w" the block writes all bytes.
+
+        The array need not be valid after the block. This implementation copies the bytes.
         """
         host = np.zeros(nbytes, np.uint8)
         if "r" in mode and nbytes:
@@ -167,18 +172,19 @@ class Engine:
             self.copy_in(stream, host, buffer).wait()
 
     def wrap(self, native: Any) -> Wrapped | None:
-        """Return the buffer, and the layout if it has one, of an object of the runtime.
+        """Return the buffer of an object of the runtime, and its layout if it has one.
 
-        `Memory.wrap` calls it for buffers and arrays that the program made with the runtime. None
-        if this is no such object. Raises `DescriptorError` with the reason for one that cannot be a
-        memory of this engine.
+        `Memory.wrap` calls this method for buffers and arrays that the program created with the
+        runtime. Returns None for any other object. Raises `DescriptorError` with the reason if the
+        object cannot be a memory of this engine.
         """
         return None
 
     def place(self, buffer: Buffer) -> tuple[Hashable, int]:
-        """Return what a buffer is a part of, and the byte of it where the buffer begins.
+        """Return the object that contains a buffer, and the byte of this object where the buffer
+        begins.
 
-        The core asks for the user's buffers alone, to find those that overlap.
+        The core calls this method only for the user's buffers, to find buffers that overlap.
         """
         return id(buffer), 0
 
@@ -186,16 +192,17 @@ class Engine:
     def dlpack_device(self) -> tuple[int, int] | None:
         """The type and number of the device in DLPack's terms; None if buffers have no handles.
 
-        An engine that has a device also has `to_dlpack` and `from_dlpack`.
+        An engine that returns a device must implement `to_dlpack` and `from_dlpack`.
         """
         return None
 
     def to_dlpack(self, buffer: Buffer) -> int:
-        """The handle of a buffer, such as an address, that DLPack passes on as `data`."""
+        """Return the handle of a buffer, such as an address, which DLPack passes as `data`."""
         raise ExportError(f"{self.name}: buffers of this engine have no handles")
 
     def from_dlpack(self, handle: int, nbytes: int) -> Buffer:
-        """Make a buffer of a handle on this device; raises `DescriptorError` if it has none.
+        """Return a buffer for a handle on this device; raises `DescriptorError` if that is
+        impossible.
 
         The core keeps the exporter's tensor alive.
         """
@@ -209,7 +216,7 @@ class Engine:
         raise NotImplementedError
 
     def __copy__(self) -> Self:
-        """An engine stands for a device; its copy, also a deep one, is itself."""
+        """Return the engine itself, also for a deep copy: an engine represents a device."""
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -258,7 +265,7 @@ class HostEngine(Engine):
         return aligned_bytes(self.name, nbytes)
 
     def owns(self, buffer: object, nbytes: int) -> bool:
-        """Whether `buffer` is a 1-D uint8 array of at least `nbytes`."""
+        """Whether `buffer` is a 1-D uint8 array of at least `nbytes` bytes."""
         return (
             isinstance(buffer, np.ndarray)
             and buffer.dtype == np.uint8
@@ -275,7 +282,7 @@ class HostEngine(Engine):
         buffer: Buffer,
         wait_for: Sequence[Event] = (),
     ) -> Event:
-        """Copy before returning."""
+        """Copy the bytes. The copy has ended when the call returns."""
         return _copy(host, buffer[: host.size], wait_for)
 
     def copy_out(
@@ -285,19 +292,19 @@ class HostEngine(Engine):
         host: np.ndarray[Any, Any],
         wait_for: Sequence[Event] = (),
     ) -> Event:
-        """Copy before returning."""
+        """Copy the bytes. The copy has ended when the call returns."""
         return _copy(buffer[: host.size], host, wait_for)
 
     @contextmanager
     def map(
         self, stream: Stream, buffer: Buffer, nbytes: int, mode: str
     ) -> Iterator[np.ndarray[Any, Any]]:
-        """Show the buffer itself."""
+        """Return the buffer itself."""
         yield buffer[:nbytes]
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:
-        """Host memory."""
+        """Return host memory as the device."""
         return (1, 0)
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
@@ -312,13 +319,13 @@ class HostEngine(Engine):
 class CpuEngine(HostEngine):
     """The CPU with the host's memory. Backends provide its implementations.
 
-    num_threads: the number of threads of every backend's implementations; see `set_num_threads`.
-        An implementation reads it in `accept` or `build`, in the thread that calls them. If it
-        calls a library with threads of its own, such as a BLAS, it limits the library's threads to
-        this number for the time of each call: by a setter that holds for the calling thread, as
-        `omp_set_num_threads` does, or with `threadpoolctl.threadpool_limits(count)`. If it can do
-        neither, it says so in its documents.
-        The reference, which only defines results, ignores the number.
+    num_threads: the number of threads of every backend's implementations; see `set_num_threads`. An
+        implementation reads it in `accept` or `build`, in the thread that calls them. If the
+        implementation calls a library with its own threads, such as a BLAS, it limits the library's
+        threads to this number during each call. It uses a setter that applies to the calling
+        thread, such as `omp_set_num_threads`, or `threadpoolctl.threadpool_limits(count)`. If
+        neither is possible, its documents must state this. The reference, which only defines
+        results, ignores the number.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -379,7 +386,7 @@ def aligned_bytes(name: str, nbytes: int) -> np.ndarray[Any, Any]:
     """
     try:
         raw = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError) as error:  # numpy has a largest size
+    except (MemoryError, ValueError) as error:  # numpy limits the size of arrays
         raise ExecutionError(f"{name}: cannot allocate {nbytes} bytes: {error}") from error
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + max(nbytes, 1)]

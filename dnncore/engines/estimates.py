@@ -16,8 +16,8 @@ from dnncore.store import DiskStore
 __all__ = ["STORE", "WrongEstimate", "judge", "wrong_estimates"]
 
 STORE = "estimates"  # its name in `dnncore cache`
-FACTOR = 2.0  # above it, in either direction, an estimate is wrong
-LEAST_SECONDS = 1e-5  # below it, launches and clocks decide, and the ranking matters little
+FACTOR = 2.0  # an estimate is wrong if it is larger or smaller by more than this factor
+LEAST_SECONDS = 1e-5  # shorter times depend on launches and clocks; their ranking matters little
 MOST = 100  # records; the newest are kept
 _KEY = "wrong"
 
@@ -26,7 +26,8 @@ _KEY = "wrong"
 class WrongEstimate:
     """An estimate that is wrong.
 
-    device: the name of the engine's device. problem: its text. estimate, measured: seconds of an
+    device: the name of the engine's device. problem: the problem text. estimate, measured: seconds
+        of an
     execution. time: of the measurement, in seconds since 1970.
     """
 
@@ -44,7 +45,7 @@ class WrongEstimate:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What was estimated; there is one record of it."""
+        """The key of the record: there is one record per key."""
         return self.implementation, self.device, self.problem
 
 
@@ -53,8 +54,10 @@ def judge(
 ) -> None:
     """Store an estimate if it is wrong; forget an earlier record if it is right.
 
-    A time that is too long shows nothing while other processes use the machine. problem: makes the
-    text. Of two processes that store at once, one may lose its record.
+    A time above the estimate proves nothing while other processes use the machine. If two processes
+    store at the same time, one record may be lost.
+
+    problem: a function that returns the problem text.
     """
     if max(estimate, measured) < LEAST_SECONDS or measured <= 0:
         return
@@ -69,7 +72,7 @@ def judge(
 
 
 def wrong_estimates() -> list[WrongEstimate]:
-    """The stored records, newest first."""
+    """Return the stored records, newest first."""
     data = DiskStore(STORE).get(_KEY)
     return [] if data is None else [WrongEstimate(**row) for row in json.loads(data)]
 

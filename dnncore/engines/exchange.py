@@ -99,7 +99,7 @@ def from_dlpack(
 
 
 def _described(tensor: dlpack.ImportedTensor, desc: MemoryDesc | None, width: int) -> MemoryDesc:
-    """The tensor's own descriptor; a given one must be equal to it."""
+    """Return the tensor's own descriptor. If a descriptor is given, it must be equal."""
     start, rest = divmod(tensor.offset, width)
     if rest:
         raise DescriptorError(
@@ -135,7 +135,7 @@ def _packed(
     engine: Engine,
     copy: bool | None,
 ) -> Memory:
-    """Elements of 4 bits, two in a byte as in a memory."""
+    """Return elements of 4 bits, two in a byte as in a memory."""
     own = _described(tensor, None, 1)
     data = tensor.packed_bytes(own.nbytes)
     can_share = engine.is_host and not tensor.is_read_only and desc in (None, own)
@@ -223,7 +223,8 @@ def exported(
         stream.wait()
     own = memory.__dlpack_device__()
     if dl_device is None and own[0] not in dlpack.HOST_TYPES:
-        # torch 2.13 frees a tensor of a device that it does not have twice, so the process crashes.
+        # torch 2.13 frees a tensor twice if torch does not support its device. Then the process
+        # crashes.
         raise ExportError(
             f"memory: a consumer must name the device of a memory of {engine.name}, because not all"
             f" have it: __dlpack__(dl_device={own}); for a copy in host memory, export"

@@ -1,7 +1,7 @@
-"""Measured rates in the store: for how long they hold, and what corrects them.
+"""Measured rates in the store: when they expire, and how they are corrected.
 
-Other processes can only make a rate appear lower. So a measurement on a busy machine is soon
-repeated, and of two such measurements the better one is kept.
+Other processes can only make a rate appear lower. So a measurement on a busy machine is repeated
+soon, and the better of two measurements is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def figures(
     """Return what `measure` returned for a key, from the store or measured now.
 
     better: takes two values of a figure and returns the one that other processes disturbed less.
-        Figures may be nested mappings. again: measure in any case.
+        Figures may be nested mappings. again: whether to measure even if the store has a value.
     """
     entry = _load(key)
     if entry is not None and not again and _holds(entry):
@@ -44,14 +44,14 @@ def figures(
 
 
 def correct(key: str, changed: Figures) -> None:
-    """Store figures that an execution proved, with the age of the former ones."""
+    """Store figures that an execution proved, with the time of the former measurement."""
     entry = _load(key)
     if entry is not None:
         _store().put(_name(key), json.dumps({**entry, "figures": changed}).encode())
 
 
 def is_busy() -> bool:
-    """Whether other processes use most of the processors; False where that is unknown."""
+    """Whether other processes use most of the processors; False if unknown."""
     try:
         return bool(os.getloadavg()[0] > available_processors())
     except (AttributeError, OSError):

@@ -29,8 +29,8 @@ class Memory:
     uninitialised. The padding of a blocked format is zero. With `buffer`, the memory uses this
     buffer. It must belong to the engine and have at least `desc.nbytes` bytes; on host engines it
     is a 1-D uint8 array. `nbytes` is the layout's number of bytes from the buffer's start. `owner`
-    frees the buffer, or lets it go, when the last memory that has it is gone; it is None for a
-    user's buffer.
+    frees or releases the buffer when no memory refers to `owner` any more. It is None for a user's
+    buffer.
 
     Raises `DescriptorError` for a descriptor without a concrete layout or a buffer that does not
     fit, `ExecutionError` if there is not enough memory.
@@ -81,7 +81,7 @@ class Memory:
         An array can be shared with a host engine if it has the descriptor's strides and is
         writable. A copy to a device has ended when this returns. Raises `DescriptorError` for other
         dims or another type, and for masked arrays, objects and records. A single number gets the
-        dims (1,). Bytes in foreign order are swapped.
+        dims (1,). Values in foreign byte order are converted.
         """
         return exchange.from_numpy(cls, array, desc, _checked_engine(engine), copy)
 
@@ -93,7 +93,7 @@ class Memory:
         engine: Engine | None = None,
         copy: bool | None = None,
     ) -> Memory:
-        """Make a memory of a tensor of any library, which has `__dlpack__`.
+        """Make a memory from a tensor of any library that supports `__dlpack__`.
 
         desc: by default the tensor's type and strides, or row-major order if no descriptor has
             these strides.
@@ -111,8 +111,9 @@ class Memory:
     ) -> Memory:
         """Make a memory over an object of the engine's runtime, such as a `pyopencl.Buffer`.
 
-        desc: where the tensor is in the buffer; by default the layout of an array, or the bytes of
-            a buffer. Commands of other queues that write the object must have ended.
+        desc: the layout of the tensor in the buffer. By default, the layout of an array, or all
+            bytes of a buffer as one dim. Commands of other queues that write the object must have
+            ended.
 
         The object lives as long as the memory. Raises `DescriptorError` for objects that are not
         the engine's, or too small.
@@ -125,7 +126,7 @@ class Memory:
     ) -> Self:
         """Make a memory over a buffer that is known to fit.
 
-        nbytes: those of the descriptor. start: the address of a host buffer.
+        nbytes: the descriptor's number of bytes. start: the address of a host buffer.
         """
         memory = object.__new__(cls)
         memory.engine = engine
@@ -173,7 +174,7 @@ class Memory:
             yield host
 
     def _waited(self, stream: Stream | None) -> Stream:
-        """A stream of the engine whose commands have ended."""
+        """Return a stream of the engine whose commands have ended."""
         stream = self.engine.stream() if stream is None else stream
         if not isinstance(stream, Stream) or stream.engine is not self.engine:  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
@@ -185,7 +186,7 @@ class Memory:
         return stream
 
     def _bytes(self, stream: Stream | None) -> Array:
-        """The buffer of a host, or a copy of a device's."""
+        """Return the buffer of a host engine, or a copy of a device's buffer."""
         stream = self._waited(stream)
         if self.engine.is_host:
             return np.asarray(self.buffer[: self.desc.nbytes])
@@ -195,14 +196,16 @@ class Memory:
         return host
 
     def numpy(self, stream: Stream | None = None) -> Array:
-        """The values in logical order: a view if this is a plain host memory, else a copy.
+        """Return the values in logical order: a view if this is a plain host memory, else a copy.
 
         Waits for `stream`, if given; pass the stream that wrote the memory.
         """
         return self.desc.unpack(self._bytes(stream))
 
     def physical(self, stream: Stream | None = None) -> Array:
-        """The values in the order of memory, with shape `desc.physical_shape`; a view on hosts."""
+        """Return the values in memory order, with shape `desc.physical_shape`; a view on host
+        engines.
+        """
         return self.desc.view(self._bytes(stream))
 
     def fill(self, value: float, stream: Stream | None = None) -> None:

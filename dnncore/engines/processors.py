@@ -10,15 +10,15 @@ from pathlib import Path
 
 __all__ = ["available_processors", "quota"]
 
-GROUPS = Path("/sys/fs/cgroup")  # where Linux shows control groups
+GROUPS = Path("/sys/fs/cgroup")  # the usual folder of control groups on Linux
 OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def available_processors() -> int:
     """Return the number of processors that this process may use at once, at least 1.
 
-    These are the processors of its affinity, as `taskset` sets it, but no more than the control
-    groups of the process have time for, rounded up.
+    These are the processors of its affinity, which `taskset` sets, but not more than the quota of
+    its control groups, rounded up.
     """
     count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
@@ -33,11 +33,12 @@ def _own_quota() -> float:
 
 
 def quota(groups: Path, own_groups: Path) -> float:
-    """Return how many processors' time the control groups allow; infinity without a limit.
+    """Return the quota of the control groups as a number of processors; infinity without a limit.
 
-    groups: the folder where control groups are mounted. own_groups: the file that lists those of
-    the process, in lines "number:controllers:path". A limit of a group holds for all groups in it.
-    Both versions of control groups are read.
+    groups: the folder where control groups are mounted.
+    own_groups: the file that lists the groups of the process, in lines "number:controllers:path".
+
+    A limit of a group applies to all groups in it. Both versions of control groups are read.
     """
     try:
         lines = own_groups.read_text().splitlines()

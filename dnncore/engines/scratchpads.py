@@ -34,7 +34,7 @@ class Scratchpad:
         return self.allocation.buffer
 
     def is_free(self, wait_for: Sequence[Event]) -> bool:
-        """Whether a command that waits for these events can use it."""
+        """Whether a command that waits for these events can use the scratchpad."""
         return self.event is None or self.event in wait_for or self.event.done
 
 
@@ -42,17 +42,17 @@ class Scratchpads:
     """The scratchpads of one stream.
 
     A launch gets a scratchpad whose last command has ended or is among the events that the launch
-    waits for. If there is none, the launch gets a new scratchpad. If there are already `MOST`, or
-    memory runs out, the launch gets the scratchpad of an older command and waits for it on the
-    device. A launch never waits for a command that is held up by an event of another engine,
-    because this command may fail, or may not end before the launch. It gets a new scratchpad
-    instead.
+    waits for. If there is none, the launch gets a new scratchpad. If there are already `MOST`
+    scratchpads, or memory is exhausted, the launch gets the scratchpad of an older command and
+    waits for it on the device. A launch never waits for a command that itself waits for an event of
+    another engine, because this command may fail, or may not end before the launch. The launch gets
+    a new scratchpad instead.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._most = MOST
-        self._pads: list[Scratchpad] = []  # in the order of their last launches
+        self._pads: list[Scratchpad] = []  # ordered by their last launches
         self._lock = threading.RLock()
 
     def launch(
@@ -72,7 +72,7 @@ class Scratchpads:
         return event
 
     def settle(self) -> None:
-        """Drop the events of ended commands, since events keep their stream alive."""
+        """Drop the events of ended commands, because events keep their stream alive."""
         locked(self._lock, self._settle)
 
     def _settle(self) -> None:

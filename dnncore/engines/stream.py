@@ -35,16 +35,16 @@ class Event:
 
     A command with an event in its `wait_for` begins after that event's end. If that event has
     failed, the command fails, too: its call raises, or its event has an error, which names the
-    cause. Whether it has run is open, and its results are undefined. Commands that are only later
-    in the same stream do not fail.
+    cause. It may or may not have run, and its results are undefined. Later commands of the same
+    stream that do not wait for this event do not fail.
 
     `start` and `end` exist on profiling streams only. They are seconds of one clock per engine: all
-    streams of the engine share it, it never goes back, and its zero is arbitrary. The clocks of two
-    engines cannot be compared, except that engines whose commands run in this process use
-    `time.perf_counter`. Ask for the times after the end of the command.
+    streams of the engine share it, it never runs backwards, and its zero is arbitrary. The clocks
+    of two engines cannot be compared, except that engines whose commands run in this process use
+    `time.perf_counter`. Read the times after the end of the command.
 
     The base class represents a completed command; streams that run commands in the calling thread
-    need no other.
+    need no other class.
     """
 
     __slots__ = ()
@@ -64,7 +64,8 @@ class Event:
     def error(self) -> BaseException | None:
         """The exception with which the command failed, or None.
 
-        An event of another engine may have none although its command failed. Only `wait` tells.
+        An event of another engine may have no error although its command failed. Only `wait`
+        reports the failure.
         """
         return None
 
@@ -72,8 +73,9 @@ class Event:
     def is_held_up(self) -> bool:
         """Whether the command waits, directly or indirectly, for an event of another engine.
 
-        Such a command may wait for long. So the core gives its scratchpad to no other command,
-        which would have to wait, too. Engines without out-of-order streams leave this as it is.
+        Such a command may wait for long. The core does not give its scratchpad to another command,
+        because that command would have to wait, too. Engines without out-of-order streams need not
+        override this.
         """
         return False
 
@@ -93,7 +95,7 @@ class Event:
         return f"<event of a failed command: {self.error}>" if self.error else "<ended event>"
 
     def __copy__(self) -> Self:
-        """An event stands for one command; its copy, also a deep one, is itself."""
+        """Return the event itself, also for a deep copy: an event represents one command."""
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -134,12 +136,14 @@ class TimedEvent(Event):
 class Stream:
     """An ordered queue of commands on one engine; used by one thread at a time.
 
-    A failure is not sticky. Commands behind a failed one run, unless they wait for its event or the
-    device is lost. The next `wait` of the stream raises the first error since the `wait` before it,
-    and forgets these errors. A call that raises launches nothing, so its error is not raised again.
+    A failed command does not stop the stream. Later commands run, unless they wait for its event or
+    the device is lost. The next `wait` of the stream raises the first error since the previous
+    `wait`, and forgets all errors since then. A call that raises launches nothing, so its error is
+    not raised again.
 
-    A stream that waits for an event must not hold up other streams: the event may need them, also
-    if it belongs to another engine. So one thread for the commands of all streams is not enough.
+    A stream that waits for an event must not block other streams. The event may depend on their
+    commands, even if it belongs to another engine. So one thread for the commands of all streams is
+    not enough.
 
     A stream owns the scratchpad of the primitives that run on it. An in-order stream has one
     buffer, `scratchpad`, which grows to the largest request and never shrinks. On an out-of-order
@@ -147,8 +151,8 @@ class Stream:
     runtime's queue object, if any.
 
     lag: seconds by which each command is delayed after the end of the command before it; None if
-        the engine cannot do this. Tests set it, so that a missing wait shows each time. A command
-        that has ended when its call returns need not be delayed.
+        the engine cannot do this. Tests set it, so that a missing wait is always detected. A
+        command that has ended when its call returns need not be delayed.
     """
 
     lag: float | None = None
@@ -175,14 +179,14 @@ class Stream:
     def reserve(self, nbytes: int) -> Any:
         """Enlarge `scratchpad` to at least `nbytes` bytes and return it; None while it has 0 bytes.
 
-        On an out-of-order stream it stays None: use `scratchpads.launch`.
+        On an out-of-order stream the result is always None: use `scratchpads.launch` there.
         """
         if nbytes > self._scratchpad_bytes and self.scratchpads is None:
             locked(self._lock, self._enlarge, nbytes)
         return self.scratchpad
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are new streams of the engine, with the same order and profiling."""
+        """Copy and pickle as a new stream of the engine, with the same order and profiling."""
         return _stream_of, (self.engine, self.order, self.profiling)
 
     def _enlarge(self, nbytes: int) -> None:
@@ -190,7 +194,7 @@ class Stream:
             self._set_scratchpad(Allocation(self.engine, nbytes), nbytes)
 
     def _set_scratchpad(self, allocation: Allocation | None, nbytes: int) -> None:
-        """Replace the scratchpad. It has 0 bytes if this is interrupted."""
+        """Replace the scratchpad. If this is interrupted, the scratchpad has 0 bytes."""
         self._scratchpad_bytes, self.scratchpad = 0, None
         self._allocation = allocation
         self.scratchpad = allocation and allocation.buffer
@@ -198,7 +202,7 @@ class Stream:
 
     @contextlib.contextmanager
     def own_scratchpad(self) -> Iterator[None]:
-        """Keep the scratchpad from launches that a signal handler makes in a `with` block."""
+        """Protect the scratchpad in a `with` block from launches that a signal handler makes."""
         kept = self._allocation, self._scratchpad_bytes
         self._set_scratchpad(None, 0)
         try:
@@ -239,7 +243,7 @@ def checked_events(events: object) -> Sequence[Event]:
 
 
 def checked_event(event: object) -> Event:
-    """Return what a run of a backend returned. Raises `TypeError` if it is no event."""
+    """Return the result of a backend's run. Raises `TypeError` if it is not an event."""
     if isinstance(event, Event):
         return event
     got = "None" if event is None else type(event).__name__

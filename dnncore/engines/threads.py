@@ -1,7 +1,7 @@
 """The number of threads of the CPU's implementations: one number for the whole process.
 
-A primitive descriptor keeps the thread count set at its creation. While implementations are asked
-and built for it, `get_num_threads` returns that number, even if another thread of the program sets
+A primitive descriptor keeps the thread count set at its creation. While its implementations are
+selected and built, `get_num_threads` returns that count, even if another thread of the program sets
 a new one.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["get_num_threads", "set_num_threads", "with_num_threads"]
 T = TypeVar("T")
 
 VARIABLE = "DNNCORE_NUM_THREADS"
-MOST = 1024  # each thread has a stack; no larger group of processors shares fast memory
+MOST = 1024  # each thread has a stack, and no larger group of processors shares fast memory
 
 
 class _State:
@@ -50,13 +50,13 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Let primitives that are made from now on use up to `count` threads of the CPU, 1 to 1024.
+    """Set the number of CPU threads for primitives that are created from now on, 1 to 1024.
 
     The default is `DNNCORE_NUM_THREADS`, else the number of processors that this process may use by
-    its affinity and its control groups, but not more than `OMP_NUM_THREADS`.
-    Existing primitive descriptors, primitives and bound calls keep their number. The number holds
-    for all Python threads. With a number above that of the processors, work is divided into more
-    parts, but cpu_numba runs one thread per processor.
+    its affinity and its control groups, but not more than `OMP_NUM_THREADS`. Existing primitive
+    descriptors, primitives and bound calls keep their number. The number applies to all Python
+    threads. If it exceeds the number of processors, work is divided into more parts, but cpu_numba
+    runs one thread per processor.
 
     Raises `DescriptorError` for other values.
     """
@@ -64,9 +64,10 @@ def set_num_threads(count: int) -> None:
 
 
 def with_num_threads(count: int, function: Callable[..., T], *arguments: Any) -> T:
-    """Return `function(*arguments)`. In the call, this Python thread has another number.
+    """Return `function(*arguments)`. During the call, this Python thread uses `count` threads.
 
-    A copy of the context has the number. So it does not remain, wherever the call is interrupted.
+    The count is set in a copy of the context. So it ends with the call, even if the call is
+    interrupted.
     """
     return contextvars.copy_context().run(_call_with, count, function, arguments)
 
@@ -84,7 +85,7 @@ def _initial() -> int:
 
 
 def _wish_for_all() -> int:
-    """`OMP_NUM_THREADS`, which limits the threads of many libraries, if it is a positive number."""
+    """Return `OMP_NUM_THREADS`, which limits the threads of many libraries, if positive."""
     text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(text) if text.isascii() and text.isdecimal() and int(text) else MOST
 

@@ -44,7 +44,7 @@ class Primitive:
         observers.fill(self)
 
     def __copy__(self) -> Primitive:
-        """A primitive is immutable; its copy, also a deep one, is itself."""
+        """Return the primitive itself, also for a deep copy: it is immutable."""
         return self
 
     def __deepcopy__(self, memo: object) -> Primitive:
@@ -58,7 +58,7 @@ class Primitive:
         return f"<primitive {self._kind} by {self.impl_name} on {self.pd.engine.name}>"
 
     def refill(self) -> None:
-        """Set the function that launches call, with the present observers."""
+        """Set the function that launches call, wrapped by the present observers."""
         self._launch = self._launch_watched if observers.active else self.executable.execute
 
     @property
@@ -91,7 +91,7 @@ class Primitive:
         wait_for: Sequence[Event] = (),
         scratchpad: Buffer | None = None,
     ) -> Event:
-        """Launch as `execute`, with arguments in binding order that are known to be right.
+        """Launch as `execute` does, with checked arguments in binding order.
 
         scratchpad: by default the stream's.
         """
@@ -111,13 +111,13 @@ class Primitive:
         return event
 
     def prove(self, event: Event) -> None:
-        """Let the times of a command on a profiling stream correct peaks and judge the estimate."""
+        """Use the times of a command on a profiling stream to correct peaks and judge estimates."""
         if self._timing is None:
             self._timing = Timing(self.pd)
         self._timing.add(event)
 
     def bind(self, **arguments: Memory) -> BoundPrimitive:
-        """Return a bound call with these arguments. They are checked now, not at each launch."""
+        """Return a bound call with these arguments. They are checked once, not at each launch."""
         memories = self._ordered(arguments)
         scratchpad = arguments.get("scratchpad")
         if self._user_scratchpad is not None:
@@ -189,7 +189,7 @@ class Primitive:
         return self._scratchpad_bytes > 0 and stream.scratchpads is not None
 
     def _scratchpad(self, stream: Stream, arguments: dict[str, Any]) -> Buffer | None:
-        """The user's scratchpad, or the stream's; None if each launch gets its own."""
+        """Return the user's scratchpad or the stream's; None if each launch gets its own."""
         if self._user_scratchpad is None:
             return stream.reserve(self._scratchpad_bytes) if self._scratchpad_bytes else None
         return arguments["scratchpad"].buffer
@@ -220,7 +220,7 @@ class Primitive:
         return self.pd.op.KIND
 
     def failed(self, error: Exception) -> ExecutionError:
-        """The `ExecutionError` for a launch that raised an exception of another library.
+        """Return the `ExecutionError` for a launch that raised an exception of another library.
 
         Raises an error of a signal handler again.
         """
@@ -308,7 +308,7 @@ class BoundPrimitive:
             raise self.primitive.failed(error) from error
 
     def launch_unobserved(self, stream: Stream) -> Event:
-        """Launch without observers, because the launch is no part of the user's program."""
+        """Launch without observers, because the launch is not part of the user's program."""
         try:
             return checked_event(self.run_on(stream)(stream, ()))
         except DnnError:
@@ -359,7 +359,7 @@ def _built_again(pd: PrimitiveDesc) -> Primitive:
 
 
 def _lent(execute: Callable[..., Event], memories: Sequence[Memory], nbytes: int) -> Run:
-    """A run whose launches each take one of the stream's scratchpads.
+    """Return a run that takes one of the stream's scratchpads for each launch.
 
     execute: has the signature of `Executable.execute`.
     """
@@ -373,7 +373,7 @@ def _lent(execute: Callable[..., Event], memories: Sequence[Memory], nbytes: int
 
 
 def _proving(primitive: Primitive, run: Run) -> Run:
-    """A run on a profiling stream, whose times may correct the engine's peaks."""
+    """Return a run on a profiling stream, whose times may correct the engine's peaks."""
 
     def proving(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         event = checked_event(run(stream, wait_for))
@@ -388,7 +388,7 @@ def _unattached(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
 
 
 def _written_pairs(pd: PrimitiveDesc) -> Iterator[tuple[int, int, bool]]:
-    """Yield indices of an output and another argument, and whether they may be one memory."""
+    """Yield indices of an output and another argument, and whether they may share a memory."""
     arguments = [argument for argument, _ in pd.arguments]
     in_place = {frozenset(pair) for pair in pd.op.IN_PLACE}
     for i, written in enumerate(arguments):
@@ -399,7 +399,7 @@ def _written_pairs(pd: PrimitiveDesc) -> Iterator[tuple[int, int, bool]]:
 
 
 def _are_apart(a: Memory, b: Memory) -> bool:
-    """Whether different buffers share no byte; two views of one host array may share some."""
+    """Whether different buffers share no byte. Two views of one host array may share bytes."""
     if a.engine.is_host != b.engine.is_host:
         return True
     if a.engine.is_host:
@@ -412,7 +412,9 @@ def _are_apart(a: Memory, b: Memory) -> bool:
 
 
 def _place(memory: Memory) -> tuple[Hashable, int]:
-    """What a memory's buffer is a part of, and the byte of it where the buffer begins."""
+    """Return the object that contains a memory's buffer, and the byte of it where the buffer
+    begins.
+    """
     if memory.engine.is_host:
         return "host", memory.address
     return memory.engine.place(memory.buffer)
@@ -433,7 +435,7 @@ def _overlap(a: Memory, b: Memory) -> bool:
 
 
 def _ghost(desc: MemoryDesc, start: int) -> np.ndarray[Any, Any]:
-    """Build an array with the tensor's shape and strides at `start`. Its data are never read."""
+    """Build an array with the tensor's shape and strides at `start`; it is never read."""
     base = _GHOST_BYTES.ctypes.data
     interface = {
         "shape": desc.physical_shape,

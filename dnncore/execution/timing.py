@@ -1,4 +1,4 @@
-"""What the times of a primitive on profiling streams prove about peaks and estimates."""
+"""Corrections of peaks and estimates by the times of a primitive on profiling streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Timing"]
 
-TIMES = 3  # the best of them counts: the first executions generate code and find cold caches
+TIMES = 3  # the shortest of them is used: the first executions generate code and have cold caches
 
 
 class Timing:
@@ -24,10 +24,10 @@ class Timing:
         self._pd = pd
         self._best = math.inf
         self._left = TIMES
-        self._under_way: list[Event] = []  # the first launches that had not ended
+        self._under_way: list[Event] = []  # events of the first launches that have not ended
 
     def add(self, event: Event) -> None:
-        """Take the times of a launch that has ended, and of those that have ended since."""
+        """Use the times of a launch that has ended, and of earlier ones that have ended since."""
         events, self._under_way = [*self._under_way, event], []
         for launch in events:
             if not launch.done:
@@ -39,8 +39,8 @@ class Timing:
     def _take(self, seconds: float) -> None:
         """Let the engine correct its peaks, and judge the estimate once.
 
-        Only implementations that do all of the operation's arithmetic prove peaks. Estimates of
-        copies between engines and of the reference are not judged.
+        Only implementations that perform all of the operation's arithmetic prove peaks. Estimates
+        of copies between engines and of the reference are not judged.
         """
         pd = self._pd
         if pd.exact and pd.error_factor <= 1:

@@ -17,19 +17,19 @@ Inputs may be:
 
 The arrays of one call must be of one kind. Numbers and lists suit any kind.
 
-Other types, such as int32 without float64, would lose digits and raise `DescriptorError`. Shapes
-that do not fit also raise it.
+Other types, such as int32 without a float64 array, would lose digits. They raise `DescriptorError`.
+Shapes that do not fit also raise it.
 
-The result is a new array. The types of the arrays alone decide its type, not their values, and not
-Python's numbers. It has the type float64 if one of the inputs has it. It has the type float16 or
-bfloat16 if one of the inputs has this type and it holds all values of the types of the others; the
-result is then rounded once from float32. Otherwise it has the type float32. The type of a half bias
-has no influence.
+The result is a new array. Only the types of the arrays determine its type. Values and Python's
+numbers do not. It has the type float64 if one of the inputs has it. It has the type float16 or
+bfloat16 if one of the inputs has this type and this type represents all values of the other inputs'
+types; the result is then rounded once from float32. Otherwise it has the type float32. A bias of a
+half type does not affect the type.
 
 `engine` is an engine or its name, by default `dnncore.engine()`, and for arrays of a device the
 engine of this device. The first call for shapes, types and options selects and compiles an
-implementation. The last 512 are kept, so later calls add 8 to 15 us to the time of the kernel. If a
-loop must avoid this, too, bind a primitive (`Primitive.bind`).
+implementation. The last 512 are kept, so later calls add 8 to 15 us to the time of the kernel. If
+this is too slow in a loop, bind a primitive (`Primitive.bind`).
 
 Functions have the names of oneDNN's operations and algorithms. If oneDNN has one name for several
 functions, they have numpy's names or common ones: `conv2d`, `max_pool2d`, `maximum` of two arrays,

@@ -1,9 +1,9 @@
 """One call: takes arrays of any kind, runs the operation and returns an array of this kind.
 
-A function of this package is a plan: it makes the operation of its inputs' shapes and types and of
-its options. What a plan gives is kept per signature, with the compiled primitive. So a later call
-with the same signature selects nothing and makes no descriptor. It makes memories over its inputs
-and over a new result, and launches.
+Each function of this package has a planner, which creates the operation from the shapes and types
+of inputs and from options. Its plan is kept per signature, with the compiled primitive. So a later
+call with the same signature selects nothing and creates no descriptor. It only creates memories
+over its inputs and over a new result, and launches.
 """
 
 from __future__ import annotations
@@ -52,9 +52,12 @@ def call(
 ) -> Any:
     """Return the result of a function as a new array of the inputs' kind.
 
-    function: its name, for messages. values: its inputs by name; a bias of None is left out.
-    options: of the planner. Raises `DescriptorError` for values and options that do not fit, and
-    the errors of `dnncore.engine`, `PrimitiveDesc` and `Primitive.execute`.
+    function: the function's name, for messages.
+    values: its inputs by name. A bias of None is omitted.
+    options: the options of the planner.
+
+    Raises `DescriptorError` for values and options that do not fit, and the errors of
+    `dnncore.engine`, `PrimitiveDesc` and `Primitive.execute`.
 
     If the engine has only the reference or the host fallback for half types, the operation is
     computed with float32 tensors and the result is rounded. Half types are also summed in float32.
@@ -80,7 +83,7 @@ def call(
     key = (planner, function, engine, exact, circumstances, *signature)
     compiled = None if exact is None else calls.find(key)
     if compiled is not None and compiled.engine.is_lost and not isinstance(engine, Engine):
-        calls.forget(lambda other: other == key)  # the name means another engine now
+        calls.forget(lambda other: other == key)  # the name now means another engine
         compiled = None
     if compiled is None:
         compiled = _compiled(key, exact, planner, function, values, signature, engine, options)
@@ -91,7 +94,9 @@ def call(
 
 
 def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any, Any]:
-    """An array and its type, which is None for Python's numbers. A device's array is the value."""
+    """Return an array and its type, which is None for Python's numbers. A device's array is
+    returned as is.
+    """
     if isinstance(kind, DeviceArrays) and not isinstance(value, NEUTRAL):
         return value, value.dtype
     array = host_array(f"{function}: {name}", value, kind)
@@ -99,9 +104,9 @@ def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any
 
 
 def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A key of options that differs for 1, 1.0 and True, and for 0.0 and -0.0.
+    """Return a key of options that differs for 1, 1.0 and True, and for 0.0 and -0.0.
 
-    None for objects that may change or that hashes do not tell apart.
+    Returns None for objects that may change, or that hashes do not distinguish.
     """
     kinds = tuple(map(type, options))
     if _IMMUTABLE.issuperset(kinds):

@@ -30,16 +30,16 @@ from dnncore.tensors.strides import Dims
 
 __all__ = ["CompiledCall", "Plan", "first_of_device"]
 
-ALIGNMENT = 128  # bytes, of results: two cache lines
+ALIGNMENT = 128  # bytes; results are aligned to two cache lines
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a function computes for inputs of given shapes and types.
+    """The computation of a function for inputs of given shapes and types.
 
-    shape: of the returned array; by default the dims of dst. names: those of the operation's
-    arguments, where they are not the names of the function's. prepared: functions of input arrays,
-    by the function's names, that run before each launch.
+    shape: the shape of the returned array; by default the dims of dst.
+    names: the names of the operation's arguments that differ from the function's names.
+    prepared: functions that convert input arrays before each launch, by the function's names.
     """
 
     op: Operation
@@ -56,7 +56,7 @@ class _Streams(threading.local):
         self.of: dict[Engine, Stream] = {}
 
     def open(self, engine: Engine) -> Stream:
-        """The thread's stream of an engine."""
+        """Return the thread's stream of an engine."""
         stream = self.of.get(engine)
         if stream is None:
             stream = self.of[engine] = engine.stream()
@@ -101,7 +101,7 @@ class CompiledCall:
             return result.astype(self.narrow)
 
     def _on_host(self, arrays: Sequence[Array]) -> Array:
-        """Run on memories over the arrays, into a new array."""
+        """Run on memories over the arrays and over a new array."""
         engine = self.engine
         stream = _streams.open(engine)
         memories: list[Any] = self.places[:]
@@ -138,7 +138,7 @@ class CompiledCall:
         return dst.numpy(stream).reshape(self.shape)
 
     def on_arrays(self, arrays: Sequence[Any], kind: DeviceArrays) -> Any:
-        """Run on memories over arrays of the engine; return a new one."""
+        """Run on memories over arrays of the engine; return a new array."""
         engine = self.engine
         given = [array for array in arrays if not isinstance(array, np.ndarray)]
         like = given[0]
@@ -176,7 +176,7 @@ class CompiledCall:
 
 
 def _check_prepared(array: Any, desc: MemoryDesc) -> None:
-    """Refuse an array of a device that a function of numpy would have to change."""
+    """Refuse an array of a device if a numpy function would have to convert it."""
     if math.prod(array.shape) != desc.nelems:
         raise DescriptorError(
             f"on a device, src0 must have the result's shape; got {array.shape}; broadcast it"
@@ -188,7 +188,7 @@ def _check_prepared(array: Any, desc: MemoryDesc) -> None:
 
 
 def _on_engine(memory: Memory, desc: MemoryDesc, stream: Stream) -> Memory:
-    """The elements of a memory in the layout and the type of a row-major descriptor."""
+    """Return the elements of a memory in the layout and type of a row-major descriptor."""
     if memory.desc is desc:
         return memory
     memory = reorder(memory, MemoryDesc(memory.desc.dims, desc.data_type), stream=stream)
@@ -198,18 +198,18 @@ def _on_engine(memory: Memory, desc: MemoryDesc, stream: Stream) -> Memory:
 
 
 def first_of_device(arrays: Sequence[Any]) -> Any:
-    """The first array of a device."""
+    """Return the first array of a device."""
     return next(array for array in arrays if not isinstance(array, np.ndarray))
 
 
 def _has_own(op: Operation, engine: Engine, post_ops: Sequence[PostOp]) -> bool:
-    """Whether the engine has an implementation other than the reference and host fallbacks."""
+    """Whether the engine has an implementation besides the reference and host fallbacks."""
     best = next(primitive_descs(op, engine, Attributes(post_ops=tuple(post_ops))), None)
     return best is not None and not best.is_reference and not best.is_host_fallback
 
 
 def _ready(array: Array, dtype: Any, prepared: Callable[[Array], Array] | None) -> Array:
-    """The array in the memory's type and in row-major order: itself, if it has both."""
+    """Return the array in the memory's type and row-major order: the array itself if possible."""
     if prepared is not None:
         array = prepared(array)
     if array.dtype != dtype or not array.flags.c_contiguous:
@@ -218,9 +218,9 @@ def _ready(array: Array, dtype: Any, prepared: Callable[[Array], Array] | None) 
 
 
 def _bytes(array: Array, nbytes: int) -> Array:
-    """The bytes of a row-major array as a writable array, which launches only read.
+    """Return the bytes of a row-major array as a writable array. Launches only read it.
 
-    Backends get writable buffers, because a kernel would be compiled anew for read-only ones.
+    Backends get writable buffers, because another kernel would be compiled for read-only ones.
     """
     if not nbytes:
         return np.empty(1, np.uint8)
@@ -230,5 +230,5 @@ def _bytes(array: Array, nbytes: int) -> Array:
 
 
 def _address(data: Array) -> int:
-    """The address of the first of at least one byte; `data.ctypes` takes four times as long."""
+    """Return the address of the first byte. `data.ctypes` takes four times as long."""
     return ctypes.addressof(ctypes.c_char.from_buffer(data))  # type: ignore[arg-type]  # numpy 2.1 declares no buffer

@@ -58,9 +58,9 @@ def _convolution(
 
 
 def _grouped(function: str, src: Operand, weights: Operand, groups: int | None) -> Operand:
-    """`weights`, with the groups as first dim if `groups` is above 1.
+    """Return `weights`, with the groups as first dim if `groups` is above 1.
 
-    Raises `DescriptorError` if `groups` is no positive integer or does not fit the tensors.
+    Raises `DescriptorError` if `groups` is not a positive integer or does not fit the tensors.
     """
     if groups is None:
         return weights

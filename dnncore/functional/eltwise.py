@@ -169,7 +169,7 @@ def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Result:
 
     weights: one number, or an array of src's rank whose dims are 1 or src's. For one slope per
     channel of an (N, C, H, W) image, the shape is (1, C, 1, 1). Other ranks raise an error, because
-    libraries differ in the dims that they would match.
+    libraries disagree about which dims they match.
 
     >>> prelu([[-1, 2], [-3, 4]], [[0.5, 0.1]]).tolist()
     [[-0.5, 2.0], [-1.5, 4.0]]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.ma import MaskedArray  # numpy would import it at a call, beside which a process may fork
+from numpy.ma import MaskedArray  # else numpy imports it in a call, while a fork is possible
 
 from dnncore.engines.array_kinds import ArrayKind, HostArrays
 from dnncore.errors import DescriptorError
@@ -47,7 +47,7 @@ class _TorchTensors(HostArrays):
 
     name = "a torch tensor"
     from_numpy, to_numpy = "torch.from_numpy(array)", "tensor.numpy()"
-    # numpy has no such types; a view of integers is shared.
+    # numpy lacks these types; a view of integers shares the elements.
     _own = (
         ("bfloat16", "int16", "bf16"),
         ("float8_e5m2", "uint8", "f8_e5m2"),
@@ -55,7 +55,7 @@ class _TorchTensors(HostArrays):
     )
 
     def array(self, value: Any) -> Array:
-        """The elements of a tensor, which must not require a gradient."""
+        """Return the elements of a tensor, which must not require a gradient."""
         torch = sys.modules["torch"]
         if value.device.type != "cpu":
             raise TypeError(f"the tensor is on {value.device}; move it with tensor.cpu()")
@@ -67,7 +67,7 @@ class _TorchTensors(HostArrays):
         return array
 
     def result(self, array: Array) -> Any:
-        """A tensor over the elements."""
+        """Return a tensor over the elements."""
         torch = sys.modules["torch"]
         if array.dtype == numpy_dtype("bf16"):
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -77,11 +77,11 @@ class _TorchTensors(HostArrays):
 NUMPY = _NumpyArrays()
 _CORE = {"torch:Tensor": _TorchTensors()}
 _kinds: dict[tuple[type, int], ArrayKind] = {}
-MOST_TYPES = 256  # that are kept; a program may make types without end
+MOST_TYPES = 256  # types that are kept; a program may create types without limit
 
 
 def kind_of(value: object) -> ArrayKind:
-    """The kind of an array; that of numpy for all whose library has no kind of its own."""
+    """Return the kind of an array; numpy's kind if its library has none."""
     key = (type(value), registry.generation)
     kind = _kinds.get(key)
     if kind is None:
@@ -102,7 +102,7 @@ def _found(value: object) -> ArrayKind:
 
 
 def common_kind(function: str, values: Mapping[str, object]) -> ArrayKind:
-    """The kind of all arrays among the values. Numbers and lists suit any kind.
+    """Return the kind of all arrays among the values. Numbers and lists suit any kind.
 
     Raises `DescriptorError` for arrays of several kinds.
     """
@@ -123,16 +123,17 @@ def common_kind(function: str, values: Mapping[str, object]) -> ArrayKind:
 
 
 def _ways(*kinds: ArrayKind) -> str:
-    """How to give two arrays one kind."""
+    """Return text that explains how to convert two arrays to one kind."""
     others = [kind for kind in kinds if kind is not NUMPY]
     return " or ".join([f"{kind.from_numpy} or {kind.to_numpy}" for kind in others])
 
 
 def host_array(what: str, value: object, kind: ArrayKind) -> Array:
-    """The values as an array in host memory, without a copy if possible.
+    """Return the values as an array in host memory, without a copy if possible.
 
-    kind: of the values, if they are an array. Python's numbers become float64. Raises
-    `DescriptorError` for values that are no array and no numbers.
+    kind: the kind of the values, if they are an array. Python's numbers become float64.
+
+    Raises `DescriptorError` for values that are neither an array nor numbers.
     """
     try:
         reader = kind if isinstance(kind, HostArrays) and not isinstance(value, NEUTRAL) else NUMPY
@@ -151,7 +152,7 @@ def host_array(what: str, value: object, kind: ArrayKind) -> Array:
 
 
 def is_untyped(value: object) -> bool:
-    """Whether these are numbers of Python, which have no numpy type."""
+    """Whether the values are Python's numbers, which have no numpy type."""
     return isinstance(value, int | float | list | tuple) and not isinstance(value, np.generic)
 
 

@@ -1,4 +1,4 @@
-"""Inputs of functions: arrays in host memory, and what plans know of them."""
+"""Inputs of functions: arrays in host memory, and their shapes and types for planners."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Result = Any
 """A new array of the inputs' kind."""
 
 _HALVES = tuple(map(numpy_dtype, HALF_TYPES))
-_TINY = tuple(map(numpy_dtype, ("f8_e4m3", "f8_e5m2", "s4", "u4")))  # numpy does not compare them
+_TINY = tuple(map(numpy_dtype, ("f8_e4m3", "f8_e5m2", "s4", "u4")))  # numpy cannot compare these
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Operand:
         return MemoryDesc(self.shape or (1,), from_numpy_dtype(self.dtype))
 
     def reshape(self, *shape: int) -> Operand:
-        """The same elements in another shape."""
+        """Return the same elements in another shape."""
         return Operand(shape, self.dtype)
 
     def with_rank(self, rank: int) -> Operand:
-        """The same elements with dims of size 1 before them, so that there are `rank` dims."""
+        """Return the same elements with leading dims of size 1, so that there are `rank` dims."""
         return self.reshape(*(1,) * (rank - self.ndim), *self.shape)
 
 
@@ -65,12 +65,13 @@ def typed(
 ) -> dict[str, Operand]:
     """Return the operands of a function by name.
 
-    types: None for Python's numbers, which are rounded to the type of the others.
+    types: the type of each operand; None for Python's numbers, which are rounded to the common
+        type.
 
-    All operands get one type: float64 if one of them has this type, float16 or bfloat16 if one of
-    them has this type and the others fit into it, else float32. A bias is never rounded. A
-    condition keeps its type. Raises `DescriptorError` for a type whose values float32, or float64
-    beside float64, does not hold exactly.
+    All operands get one type. It is float64 if one of them has this type. It is float16 or bfloat16
+    if one of them has this type and the others fit into it. Otherwise it is float32. A bias is
+    never rounded. A condition keeps its type. Raises `DescriptorError` for a type whose values the
+    common type does not represent exactly.
     """
     numbers = {name: kind for name, kind in types.items() if name != "condition"}
     wide = np.dtype(np.float64 if np.float64 in numbers.values() else np.float32)
@@ -99,12 +100,14 @@ def _check_type(function: str, name: str, kind: Any, wide: np.dtype[Any]) -> Non
 
 
 def _holds(wide: np.dtype[Any], kind: np.dtype[Any]) -> bool:
-    """Whether a type holds all values of another; numpy casts 64-bit integers "safely", rounded."""
+    """Whether a type represents all values of another. numpy calls casts of 64-bit integers to
+    float64 safe although they round.
+    """
     return np.can_cast(kind, wide, "safe") and not (kind.kind in "iu" and kind.itemsize == 8)
 
 
 def _common_type(dtypes: Sequence[Any], wide: np.dtype[Any]) -> Any:
-    """The half type of one of them if all others fit into it, else the wide type."""
+    """Return the half type of one of the types if all others fit into it, else the wide type."""
     halves = [dtype for dtype in dtypes if dtype in _HALVES]
     fit = halves and all(
         dtype in _TINY or np.can_cast(dtype, halves[0], "safe") for dtype in dtypes
@@ -113,7 +116,7 @@ def _common_type(dtypes: Sequence[Any], wide: np.dtype[Any]) -> Any:
 
 
 def truth(array: Array) -> Array:
-    """1 where a number is not 0, as int8."""
+    """Return 1 where a number is not 0, else 0, as int8."""
     return np.asarray(array != 0).astype(np.int8)
 
 

@@ -31,7 +31,8 @@ def window(
     padding: Padding,
     dilations: Sizes,
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """The operation's fields for a window over spatial dims of these sizes, and the output sizes.
+    """Return the operation's fields for a window over spatial dims of these sizes, and the output
+    sizes.
 
     Raises `DescriptorError` for options of another form and for a kernel that is larger than the
     padded image. The operation checks the range of the numbers.
@@ -69,7 +70,7 @@ def _named(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Padding:
-    """The padding named "same" or "valid". If a sum is odd, the larger half comes after src."""
+    """Return the padding named "same" or "valid". If a sum is odd, the larger half is the end's."""
     if name == "valid":
         return 0
     if name != "same":
@@ -86,7 +87,7 @@ def _named(
 
 
 def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
-    """(before, after) per spatial dim."""
+    """Return (before, after) per spatial dim."""
     try:
         sides = [_repeated(side, 2) for side in _repeated(padding, spatial)]
         return [tuple(map(operator.index, pair)) for pair in sides]
@@ -99,7 +100,7 @@ def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
 
 
 def _repeated(value: Any, count: int) -> tuple[Any, ...]:
-    """An integer repeated `count` times, or the values of a sequence of that length."""
+    """Return an integer repeated `count` times, or the values of a sequence of that length."""
     try:
         return (operator.index(value),) * count
     except TypeError:

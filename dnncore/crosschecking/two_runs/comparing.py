@@ -1,7 +1,7 @@
 """Compares the matched calls of two runs.
 
-Each call of the second run is repeated on the inputs that the first run had. If the result is
-within the bound of this one call, the difference between the runs has come with the inputs: it is
+Each call of the second run is repeated on the inputs of the first run. If the result is within the
+bound of this one call, the difference between the runs is caused by different inputs: it is
 accumulated rounding. Otherwise the call is wrong. The results of the first run are checked, too.
 """
 
@@ -33,8 +33,8 @@ MOST_LISTED = 20
 class Outcome:
     """The comparison of two runs of a program. `str` returns the text.
 
-    accumulated: (norm-wise difference, call of the second run) of calls that only differ because
-        of their inputs.
+    accumulated: (norm-wise difference, call of the second run) of calls that differ only because
+        their inputs differ.
     faults: texts about wrong calls.
     """
 

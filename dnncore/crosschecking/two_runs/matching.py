@@ -17,7 +17,7 @@ WINDOW = 200
 class Match:
     """Pairs of calls, and the calls that only one run has.
 
-    departure: where the order of the runs first departs, as text; "" if it does not.
+    departure: text about the first difference in the order of the runs; "" if there is none.
     """
 
     pairs: list[tuple[CallRecord, CallRecord]] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Match:
 
 
 def match(first: Sequence[CallRecord], second: Sequence[CallRecord]) -> Match:
-    """Walk along both runs. Where they differ, leave out as few calls as possible of both."""
+    """Match both runs in order. Where they differ, leave out as few calls as possible of both."""
     found = Match()
     i = j = 0
     while i < len(first) and j < len(second):
@@ -48,7 +48,7 @@ def match(first: Sequence[CallRecord], second: Sequence[CallRecord]) -> Match:
 
 
 def _nearest(first: Sequence[CallRecord], second: Sequence[CallRecord]) -> tuple[int, int]:
-    """How many calls of each run to leave out until the next two that match."""
+    """Return how many calls of each run to leave out before the next two that match."""
     places: dict[str, int] = {}
     for j, call in enumerate(second):
         places.setdefault(call.signature, j)

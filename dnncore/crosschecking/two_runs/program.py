@@ -44,7 +44,7 @@ def run(
     """Run a script with its arguments on two engines, one after the other, and compare the runs.
 
     divergences: the folder where wrong calls are saved.
-    most_bytes: of the recorded values of each run.
+    most_bytes: the limit for the bytes of the recorded values of each run.
 
     The output of the program goes to stdout and stderr. Raises `ExecutionError` if a run fails.
     """

@@ -29,7 +29,7 @@ LIST = "calls.json"
 class CallRecord:
     """A call of a run.
 
-    signature: what must be equal for two calls to be the same: operation, dims, types, post-ops.
+    signature: operation, dims, types and post-ops. Calls with equal signatures match.
     reason: why there are no values of the call, or "".
     """
 
@@ -44,7 +44,7 @@ class CallRecord:
 
     @classmethod
     def of(cls, number: int, pd: PrimitiveDesc) -> CallRecord:
-        """The record of a call by this implementation."""
+        """Return the record of a call by this implementation."""
         claims = Claims.of(pd)
         return cls(
             number, signature(pd), pd.op.KIND, pd.impl_name, pd.engine.name, claims.exact,
@@ -91,7 +91,7 @@ class Recording:
 class Recorder(CallObserver):
     """Writes the values of all calls of this process to a recording.
 
-    most_bytes: of all values; later calls have none.
+    most_bytes: the limit for the bytes of all values. The values of later calls are not recorded.
     """
 
     def __init__(self, recording: Recording, most_bytes: int) -> None:
@@ -112,7 +112,7 @@ class Recorder(CallObserver):
         return number
 
     def wants(self, call: Call) -> bool:
-        """Whether the limit permits to write the values."""
+        """Whether the limit allows the values to be written."""
         size = sum(desc.nbytes for desc in call.pd.descs.values())
         self._left -= size
         if self._left < 0:
