@@ -1,10 +1,10 @@
 """Folders that no other user can change. Files are opened only after all checks of the path.
 
-An open folder is a file descriptor, and names are looked up in it. So nobody can exchange a folder
+An open folder is a file descriptor, and names are looked up in it. So nobody can replace a folder
 between its check and its use. The path is opened from the root, one folder at a time. A parent that
 another user owns or can write to would let that user replace the folder. Windows has neither
-owners in numbers nor look-ups in an open folder: there, names are paths, and the rights of the
-user's own cache folder protect them.
+numeric owners nor look-ups in an open folder. There, names are paths, and the access rights of the
+user's cache folder protect them.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Folder:
         self.fd = fd
 
     def status(self) -> os.stat_result:
-        """The folder's own status."""
+        """The status of the folder itself."""
         return self.path.lstat() if self.fd is None else os.fstat(self.fd)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries. Raises `Unsafe` for anything of another user."""
+        """Yield the entries. Raises `Unsafe` for any file of another user."""
         for name in self.names():
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 status = os.lstat(self._at(name), dir_fd=self.fd)
@@ -112,9 +112,9 @@ class Folder:
                 os.utime(self._at(name))
 
     def restrict(self) -> None:
-        """Set the mode to 0700. If others could write, empty the folder after that, and warn.
+        """Set the mode to 0700. If other users could write before, empty the folder and warn.
 
-        Raises `Unsafe` if it also contains other things than entries of a store.
+        Raises `Unsafe` if the folder contains anything except entries of a store.
         """
         mode = self.status().st_mode
         if self.fd is None or not mode & 0o077:
@@ -135,7 +135,7 @@ class Folder:
             warnings.warn(text, CacheWarning, stacklevel=2)
 
     def _check_names(self) -> None:
-        """Raise `Unsafe` for a name that no store writes: the folder has another use."""
+        """Raise `Unsafe` for a name that no store writes: the folder has another purpose."""
         strange = next((name for name in self.names() if not ENTRY.fullmatch(name)), None)
         if strange is not None:
             raise Unsafe(f"it contains {strange!r}, which is no entry of a store")
@@ -154,7 +154,7 @@ def opened(path: Path, make: bool = True) -> Iterator[Folder]:
     make: create missing folders with mode 0700. A symbolic link in the path is followed only if it
         belongs to this user or to root and is not one of the last two names.
 
-    The mode of the folder itself is the caller's to check, with `restrict`. Raises `OSError`;
+    The caller must check the mode of the folder itself, with `restrict`. Raises `OSError`, and
     `Unsafe` with the reason if another user could change the path.
     """
     if not POSIX:
@@ -169,7 +169,7 @@ def opened(path: Path, make: bool = True) -> Iterator[Folder]:
 
 
 def refusal(root: Path) -> str:
-    """Why `opened` refuses folders in this one; "" if it does not."""
+    """Return why `opened` refuses folders in this folder; "" if it does not."""
     try:
         with opened(root / "probe", make=False):
             return ""
@@ -224,7 +224,7 @@ def _walk(stack: contextlib.ExitStack, path: Path, make: bool) -> int:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors of the system name the whole path."""
+    """Add the whole path to errors of the system."""
     try:
         yield
     except OSError as error:
@@ -246,14 +246,14 @@ def _looked_up(name: str, fd: int, make: bool) -> os.stat_result:
             raise
     with contextlib.suppress(FileExistsError):  # another process makes it at the same time
         os.mkdir(name, 0o700, dir_fd=fd)
-        os.chmod(name, 0o700, dir_fd=fd)  # the umask may have taken rights of the owner away
+        os.chmod(name, 0o700, dir_fd=fd)  # the umask may have removed rights of the owner
     return os.lstat(name, dir_fd=fd)
 
 
 def _check_parent(status: os.stat_result, path: Path) -> None:
-    """Raise `Unsafe` if another user could exchange what the folder contains.
+    """Raise `Unsafe` if another user could replace the contents of the folder.
 
-    In a sticky folder, such as /tmp, users can only exchange what belongs to them.
+    In a sticky folder, such as /tmp, users can replace only their own files.
     """
     _check_owner(status, path)
     mode = status.st_mode
@@ -265,7 +265,7 @@ def _check_parent(status: os.stat_result, path: Path) -> None:
 def _check_owner(status: os.stat_result, path: Path) -> None:
     """Raise `Unsafe` unless the owner is this user, root, or the owner of the root folder.
 
-    The latter is another number than root's in containers that do not map root.
+    In containers that do not map root, the root folder's owner has another number than root.
     """
     if status.st_uid not in (os.geteuid(), 0, _owner_of_root()):
         raise Unsafe(f"{path} belongs to user {status.st_uid}")
@@ -288,7 +288,7 @@ def _owner_of_root() -> int:
 
 @functools.cache
 def _is_private(group: int, user_id: int) -> bool:
-    """Whether a group has the user's name and no other member, as many systems make one."""
+    """Whether a group has the user's name and no other member. Many systems create such groups."""
     try:
         import grp
         import pwd

@@ -1,7 +1,7 @@
 """Scales and zero points of tensors, dropout: attributes whose values are passed at execution.
 
-A quantized tensor represents the numbers scale * (value - zero point). docs/types.md has the steps
-of the computation.
+A quantized tensor represents the numbers scale * (value - zero point). docs/types.md defines the
+steps of the computation.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Dropout", "Quantization", "Scales", "ZeroPoints"]
 
 @dataclass(frozen=True)
 class Quantization:
-    """The base of `Scales` and `ZeroPoints`, which describe the fields.
+    """The base of `Scales` and `ZeroPoints`, whose docstrings describe the fields.
 
-    NAME is the attribute's name. TYPES has the possible types of the values, the default first.
+    NAME is the attribute's name. TYPES lists the possible types of the values, the default first.
     """
 
     NAME: ClassVar[str]
@@ -63,7 +63,7 @@ class Quantization:
         raise DescriptorError(f"{self.NAME}: {text}")
 
     def desc(self, tensor: MemoryDesc) -> MemoryDesc:
-        """The descriptor of the argument for a tensor."""
+        """Return the descriptor of the argument for a tensor."""
         sizes = [1] * (tensor.ndims - len(self.groups)) + list(self.groups)
         dims = (
             size // group if self.mask >> d & 1 else 1
@@ -72,7 +72,7 @@ class Quantization:
         return MemoryDesc(tuple(dims), self.data_type)
 
     def check(self, op: Operation, name: str) -> None:
-        """Raise `DescriptorError` if the tensor `name` of `op` cannot have these values."""
+        """Raise `DescriptorError` if `op` does not permit these values for the tensor `name`."""
         what = f"{op.KIND}: {self.NAME} of {name}"
         allowed = self._rules(op)
         if name not in allowed:
@@ -111,12 +111,12 @@ class Quantization:
 
     @classmethod
     def _rules(cls, op: Operation) -> Mapping[str, Any]:
-        """The masks that each tensor of `op` may have."""
+        """Return the masks that each tensor of `op` may have."""
         raise NotImplementedError
 
     @classmethod
     def checked(cls, given: Any) -> dict[str, Self]:
-        """The attribute as a dict of tensor name to values, without what is None."""
+        """Return the attribute as a dict of tensor name to values, without entries of None."""
         if not isinstance(given, Mapping):
             raise DescriptorError(
                 f"attributes: {cls.NAME} must be a mapping, such as"
@@ -134,18 +134,18 @@ class Quantization:
 class Scales(Quantization):
     """The scales of a tensor.
 
-    Those of inputs multiply the values. Those of dst divide the results.
+    Scales of inputs multiply the values. Scales of dst divide the results.
 
-    mask: if bit d is set, there is a value for each index of dim d, else one for the whole dim. The
-        mask 0 means one value for the tensor.
+    mask: if bit d is set, there is one value for each index of dim d, else one value for the whole
+        dim. The mask 0 means one value for the tensor.
     groups: numbers of neighbouring elements that share a value, along the last two dims. `(32, 1)`
-        means a value for 32 rows of each column. Their dims must be in the mask. () means no
+        means one value for 32 rows of each column. The mask must contain both dims. () means no
         groups.
     data_type: the type of the values, f32, f16 or bf16.
 
-    At execution, the values of src are the argument `src_scales`, and so on. It is a row-major
-    tensor of the rank of its tensor. Its size along a dim in the mask is that of the tensor,
-    divided by the group, and 1 along other dims.
+    At execution, the values of src are the argument `src_scales`, and so on. The argument is a
+    row-major tensor with the rank of src. Its size along a dim in the mask is the size of src,
+    divided by the size of the group. Along other dims its size is 1.
     """
 
     NAME = "scales"
@@ -159,25 +159,26 @@ class Scales(Quantization):
 class ZeroPoints(Quantization):
     """The zero points of a tensor of integers.
 
-    Those of inputs are subtracted from the values. Those of dst are added to the results.
+    Zero points of inputs are subtracted from the values. Zero points of dst are added to the
+    results.
 
-    mask: if bit d is set, there is a value for each index of dim d, else one for the whole dim. The
-        mask 0 means one value for the tensor.
+    mask: if bit d is set, there is one value for each index of dim d, else one value for the whole
+        dim. The mask 0 means one value for the tensor.
     groups: numbers of neighbouring elements that share a value, along the last two dims. `(32, 1)`
-        means a value for 32 rows of each column. Their dims must be in the mask. () means no
+        means one value for 32 rows of each column. The mask must contain both dims. () means no
         groups.
     data_type: the type of the values, s32, s8, u8, s4 or u4.
 
-    At execution, the values of src are the argument `src_zero_points`, and so on. It is a row-major
-    tensor of the rank of its tensor. Its size along a dim in the mask is that of the tensor,
-    divided by the group, and 1 along other dims.
+    At execution, the values of src are the argument `src_zero_points`, and so on. The argument is a
+    row-major tensor with the rank of src. Its size along a dim in the mask is the size of src,
+    divided by the size of the group. Along other dims its size is 1.
     """
 
     NAME = "zero_points"
     TYPES = ("s32", "s8", "u8", "s4", "u4")
 
     def check(self, op: Operation, name: str) -> None:
-        """As for scales; also check that the tensor has an integer type."""
+        """Do the same checks as for scales. Also check that the tensor has an integer type."""
         super().check(op, name)
         own = getattr(op, name).data_type
         if data_type(own).is_float:
@@ -194,9 +195,10 @@ class ZeroPoints(Quantization):
 class Dropout:
     """Some results are replaced by 0 before post-ops; the others are multiplied by 1 / (1 - p).
 
-    Arguments at execution: `dropout_probability`, one f32, p from 0 to 1; `dropout_seed`, one
-    number; with `has_offset`, `dropout_offset`, one s64; with `has_mask`, the output
-    `dropout_mask`, u8 in dst's dims and format, which contains 1 for each result that is kept.
+    Arguments at execution: `dropout_probability` is one f32, p from 0 to 1. `dropout_seed` is one
+    number of `seed_type`. With `has_offset`, `dropout_offset` is one s64. With `has_mask`, the
+    output `dropout_mask` has type u8 and dst's dims and format. It contains 1 for each result that
+    is kept.
 
     seed_type: "s64" or "s32".
     """
@@ -217,7 +219,7 @@ class Dropout:
                 )
 
     def arguments(self, dst: MemoryDesc) -> list[tuple[str, str, MemoryDesc]]:
-        """The arguments as (name, "in" or "out", descriptor)."""
+        """Return the arguments as (name, "in" or "out", descriptor)."""
         rows = [
             ("dropout_probability", "in", MemoryDesc((1,), "f32")),
             ("dropout_seed", "in", MemoryDesc((1,), self.seed_type)),

@@ -19,11 +19,11 @@ from dnncore.private_folder import ENTRY, Entry, Folder, Unsafe, opened
 __all__ = ["DIGEST_BYTES", "DiskStore", "Usage", "cache_root", "clear", "max_bytes", "usage"]
 
 DIGEST_BYTES = hashlib.sha256().digest_size
-MAX_BYTES = 1 << 27  # about 25,000 entries, whose check takes 0.1 s in each process
-KEPT = 3 / 4  # share of the limit that an eviction leaves, so that it is seldom
-UNSEEN = 1 / 8  # share of the limit that a process writes before it counts again
-AGE_STEP = 3600.0  # seconds; the time of the last use is not written more often
-ABANDONED = 3600.0  # seconds after which a file that is being written belongs to a dead process
+MAX_BYTES = 1 << 27  # about 25,000 entries; checking them takes 0.1 s in each process
+KEPT = 3 / 4  # share of the limit that remains after an eviction, so that evictions are rare
+UNSEEN = 1 / 8  # share of the limit that a process writes before it measures the stores again
+AGE_STEP = 3600.0  # seconds between two writes of the time of the last use
+ABANDONED = 3600.0  # seconds after which an incomplete file belongs to a dead process
 
 
 class DiskStore:
@@ -77,7 +77,9 @@ class DiskStore:
             return content
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data` for `key`, unless it alone exceeds the limit. Keep to the limit."""
+        """Store `data` for `key`, unless it alone exceeds the limit. Remove old entries if
+        necessary.
+        """
         name, content = _name(key), _digest(key, data) + data
         with self._opened() as folder:
             if folder is None:
@@ -152,7 +154,7 @@ class DiskStore:
 
 
 def cache_root() -> Path:
-    """The folder of all stores: `DNNCORE_CACHE_DIR`, else the user's cache folder.
+    """Return the folder of all stores: `DNNCORE_CACHE_DIR`, else the user's cache folder.
 
     A relative path is relative to the working directory at its first use in the process. Raises
     `DescriptorError` if the user has no home folder.
@@ -179,7 +181,7 @@ def _absolute(text: str) -> Path:
 
 
 def max_bytes() -> int:
-    """The limit for the bytes of all stores; raises `DescriptorError` if it is invalid."""
+    """Return the limit for the bytes of all stores. Raises `DescriptorError` if it is invalid."""
     return whole_number("DNNCORE_CACHE_MAX_BYTES", MAX_BYTES, "of bytes")
 
 
@@ -203,7 +205,7 @@ class Usage:
 
 
 def usage(root: Path) -> list[Usage]:
-    """The stores in a folder, by name."""
+    """Return the stores in a folder, by name."""
     return [_usage(path) for path in _stores(root)]
 
 
@@ -221,7 +223,7 @@ def _usage(path: Path) -> Usage:
 def clear(root: Path, name: str = "") -> list[Usage]:
     """Remove the entries of all stores in a folder, or of the store of this name.
 
-    Returns what was removed, and failures.
+    Returns the removed entries, and failures.
     """
     return [_cleared(path) for path in _stores(root) if name in ("", path.name)]
 
@@ -240,7 +242,7 @@ def _cleared(path: Path) -> Usage:
 
 
 def _stores(root: Path) -> list[Path]:
-    """The folders in `root` that contain an entry of a store."""
+    """Return the folders in `root` that contain an entry of a store."""
     found = []
     with contextlib.suppress(OSError):
         found = sorted(path for path in root.iterdir() if not path.is_symlink())
@@ -263,7 +265,7 @@ class _Budget:
         self._left = 0
 
     def spend(self, nbytes: int) -> None:
-        """Count written bytes. If too many are written, remove the entries unused for longest."""
+        """Count written bytes. If there are too many, remove the least recently used entries."""
         self._left -= nbytes
         if self._left < 0:
             limit = max_bytes()

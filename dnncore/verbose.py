@@ -101,7 +101,7 @@ def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
 
     words: as in DNNCORE_VERBOSE; "none" for no lines.
 
-    `with set_verbose("profile_exec"):` writes them until the end of the block. Raises
+    `with set_verbose("profile_exec"):` writes these lines until the end of the block. Raises
     `DescriptorError` for an unknown word or a filter that is not a regular expression.
     """
     if not isinstance(words, str):
@@ -290,7 +290,7 @@ def _introduction(engine: Engine | None, *, timestamps: bool) -> Iterator[str]:
 
 
 def primitive_fields(pd: PrimitiveDesc) -> str:
-    """All fields of a primitive except the command and the time."""
+    """Return all fields of a primitive except the command and the time."""
     fields = write(pd.op, pd.attr, pd.workspace_desc, pd.asked)
     return f"{_engines(pd.engine, pd.src_engine)},{_line(pd.impl_name, fields)}"
 
@@ -332,8 +332,8 @@ def _waited(event: Event) -> Event:
 
 
 def _wait(event: Event) -> Exception | None:
-    """Wait for the end; return the error of the command. The caller gets it later."""
-    if not isinstance(event, Event):  # a fault of the backend
+    """Wait for the end; return the error of the command. The caller gets the error later."""
+    if not isinstance(event, Event):  # a backend returned something else
         return TypeError(f"expected an Event; got {type(event).__name__}")
     try:
         event.wait()

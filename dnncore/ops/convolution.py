@@ -112,7 +112,7 @@ class _Convolution(Windowed, Operation):
 
     @property
     def bias_role(self) -> MemoryDesc | None:
-        """Bias or diff_bias; None if there is none."""
+        """Bias or diff_bias; None if it is absent."""
         return getattr(self, self.BIAS, None)
 
     @property
@@ -126,7 +126,7 @@ class _Convolution(Windowed, Operation):
         return super().resolve_any(**formats).resolve_auto("direct")
 
     def resolve_auto(self, algorithm: str) -> Self:
-        """Replace the algorithm `auto` by the selected one."""
+        """Return the operation with the algorithm `auto` replaced by the selected one."""
         if self.algorithm != "auto":
             return self
         resolved = self.with_descs()

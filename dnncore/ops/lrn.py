@@ -11,7 +11,7 @@ Shapes: src and dst (N, C, H, W), with 0 to 3 spatial dims. With h = (local_size
     across_channels: the window is the channels c - h ... c + h at one place, n = local_size;
     within_channel:  the window is x - h ... x + h along every spatial dim, n = local_size ** dims.
 
-Windows are cut off at the tensor's borders; n does not change there. The workspace, written by
+Windows are clipped at the tensor's borders. n does not change there. The workspace, written by
 forward_training and read by backward, holds base: f32, in dst's dims and layout.
 """
 
@@ -74,7 +74,7 @@ class _LRN(Operation):
 
     @property
     def window_dims(self) -> tuple[int, ...]:
-        """The dims along which the window extends."""
+        """Return the dims along which the window extends."""
         across = vars(self)["algorithm"] == "across_channels"
         return (1,) if across else tuple(range(2, self.source.ndims))
 
@@ -85,7 +85,7 @@ class _LRN(Operation):
 
     @property
     def divisor(self) -> int:
-        """n: the number of elements of an uncut window if local_size is odd."""
+        """n: the number of elements of a whole window if local_size is odd."""
         return int(self.local_size ** len(self.window_dims))
 
     @property

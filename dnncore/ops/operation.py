@@ -20,8 +20,9 @@ FORWARD = get_args(PropKind)
 
 
 def widened(desc: MemoryDesc) -> MemoryDesc:
-    """The descriptor in f32 if its type has 16 bits, since such data is computed in f32; else
-    `desc` itself.
+    """Return the descriptor in f32 if its type has 16 bits, else `desc` itself.
+
+    Data of 16 bits is computed in f32.
     """
     return desc.with_data_type("f32") if desc.data_type in HALF_TYPES else desc
 
@@ -48,11 +49,11 @@ def writes(*names: str) -> tuple[Argument, ...]:
 class Operation:
     """Base of all operation descriptors: frozen, hashable, validated when created.
 
-    KIND is the operation's name in messages. ARGUMENTS is the table of its tensors, in the order
-    in which implementations are bound; a row whose field is None is absent. IN_PLACE lists the
-    pairs (input, output) that may be one and the same memory. TYPES has the combinations of data
-    types, which `dnncore.ops.types` explains. GROUPED lists the tensors whose scales and zero
-    points may have groups.
+    KIND is the operation's name in messages. ARGUMENTS is the table of its tensors, in the order in
+    which implementations are bound; a tensor whose field is None is absent. IN_PLACE lists the
+    pairs (input, output) that may be the same memory. TYPES lists the combinations of data types,
+    which `dnncore.ops.types` explains. GROUPED lists the tensors whose scales and zero points may
+    have groups.
     """
 
     KIND: ClassVar[str]
@@ -65,9 +66,10 @@ class Operation:
     # -- tensors ------------------------------------------------------------------------------
 
     def tensors(self, workspace: MemoryDesc | None = None) -> list[tuple[Argument, MemoryDesc]]:
-        """The tensors present, with their descriptors, in the table's order.
+        """Return the tensors present, with their descriptors, in the table's order.
 
-        workspace: its descriptor, to include it in the list; an operation has no such field.
+        workspace: the descriptor of the workspace, to include it in the list. An operation has no
+            such field.
         """
         pairs = [(row, getattr(self, row.name, workspace)) for row in self.ARGUMENTS]
         return [(argument, desc) for argument, desc in pairs if desc is not None]
@@ -83,7 +85,7 @@ class Operation:
         return next(a.name for a, _ in self.tensors() if a.direction == "out")
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """The workspace that this operation writes (forward) or reads (backward), or None.
+        """Return the workspace that this operation writes (forward) or reads (backward), or None.
 
         hint: the forward primitive descriptor of a backward operation.
         """
@@ -91,17 +93,17 @@ class Operation:
 
     @property
     def forward_op(self) -> Operation | None:
-        """The forward_training operation of a gradient; None if this is not a gradient."""
+        """Return the forward_training operation of a gradient; None if this is not a gradient."""
         return None
 
     @property
     def saved(self) -> tuple[str, ...]:
-        """The arguments of a gradient that are outputs of its forward operation."""
+        """Return the arguments of a gradient that are outputs of its forward operation."""
         present = [a.name for a, _ in self.tensors(self.workspace_desc()) if a.direction == "in"]
         return tuple(name for name in present if name in ("dst", "workspace"))
 
     def _as_forward(self, kind: Any, **tensors: MemoryDesc | None) -> Operation:
-        """The operation `kind` with these tensors and the other fields of this one."""
+        """Return the operation `kind` with these tensors and the other fields of this operation."""
         names = {f.name for f in fields(kind)} & {f.name for f in fields(self)}
         kept = {name: getattr(self, name) for name in names - set(tensors)}
         operation: Operation = kind(prop_kind="forward_training", **kept, **tensors)
@@ -111,9 +113,10 @@ class Operation:
         """Raise `DescriptorError` if a forward primitive descriptor cannot be the hint."""
 
     def with_descs(self, **descs: MemoryDesc) -> Self:
-        """The same operation with some tensors' formats replaced; dims and types must not change.
+        """Return the operation with some tensors' formats replaced; dims and types must not change.
 
-        It validates nothing, to be quick: implementations use it to resolve the format `any`.
+        The result is not validated, because implementations use this often to resolve the format
+        `any`.
         """
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
@@ -122,7 +125,7 @@ class Operation:
         return new
 
     def with_each(self, change: Callable[[MemoryDesc], MemoryDesc]) -> Self:
-        """The same operation with every descriptor changed; the result is validated."""
+        """Return the operation with `change` applied to every descriptor. It is validated."""
 
         def changed(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -132,9 +135,8 @@ class Operation:
         return replace(self, **{f.name: changed(getattr(self, f.name)) for f in fields(self)})
 
     def resolve_any(self, **formats: str | MemoryDesc) -> Self:
-        """Replace each named tensor of format `any` by the given tag, or the format of another.
-
-        Of a given descriptor, only the format counts.
+        """Return the operation with the format `any` of each named tensor replaced by a tag or the
+        format of a descriptor.
         """
         descs: dict[str, MemoryDesc] = {}
         for name, wanted in formats.items():
@@ -194,7 +196,7 @@ class Operation:
         return key
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the cached key: hashes of texts differ from process to process."""
+        """Pickle without the cached key, because hashes of texts differ from process to process."""
         return {name: value for name, value in self.__dict__.items() if name != "_key"}
 
     def __eq__(self, other: object) -> bool:
@@ -213,9 +215,7 @@ class Operation:
             object.__setattr__(self, name, value)
 
     def _check_descs(self, concrete: Iterable[str] = ()) -> None:
-        """Check that each tensor's field is a MemoryDesc and that those in `concrete` have a
-        layout.
-        """
+        """Check that each tensor's field is a MemoryDesc, and has a layout if in `concrete`."""
         for argument in self.ARGUMENTS:
             desc = getattr(self, argument.name, None)
             if desc is None and not self._is_required(argument.name):
@@ -241,7 +241,7 @@ class Operation:
             self._fail(f"{name} must be {expected} ({why}); got {got}")
 
     def _check_types(self) -> None:
-        """Check that the types of all tensors go together."""
+        """Check that the operation permits the types of all tensors together."""
         types = {row.name: getattr(self, row.name, None) for row in self.ARGUMENTS}
         present = {name: desc.data_type for name, desc in types.items() if desc is not None}
         check_types(self.KIND, present, self.type_rows)

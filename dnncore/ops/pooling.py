@@ -62,7 +62,9 @@ class _Pooling(Windowed, Operation):
             self._check_windows_see_cells()
 
     def _check_windows_see_cells(self) -> None:
-        """Check that each window of an average has a cell in src; else its value is 0 / 0."""
+        """Check that each window of an average contains a cell of src. Otherwise its value is 0 /
+        0.
+        """
         for i, size in enumerate(self.src_role.dims[2:]):
             span = effective_kernel(self.kernel[i], self.dilations[i])
             left, right, dilation = self.padding_l[i], self.padding_r[i], self.dilations[i]
@@ -188,7 +190,7 @@ class PoolingBackward(_Pooling):
             self._check_keeps_workspace(hint)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """The hint's workspace, else kernel indices in diff_dst's layout; None for averages."""
+        """Return the hint's workspace or kernel indices in diff_dst's layout; None for averages."""
         if not self.is_max:
             return None
         if hint is not None:

@@ -65,7 +65,7 @@ class Sum(Operation):
                 self._fail(f"src{i} must be a MemoryDesc; got {type(desc).__name__}")
 
     def __getattr__(self, name: str) -> Any:
-        """Return src{i}, so that each input can be read as a field."""
+        """Return the descriptor src{i}, so that each input can be read as a field."""
         index = name.removeprefix("src")
         if index.isdecimal() and int(index) < len(self.srcs):
             return self.srcs[int(index)]
@@ -79,7 +79,7 @@ class Sum(Operation):
 
     @property
     def type_rows(self) -> Rows:
-        """Any combination of `TYPES`."""
+        """Return any combination of `TYPES`."""
         return mixed_rows([row.name for row in self.ARGUMENTS], self.TYPES[0]["dst"])
 
     @property

@@ -1,7 +1,7 @@
 """The combinations of data types of each operation.
 
-A row is one combination: for each tensor, its possible types. Tensors that a row does not name are
-not restricted by it. An operation permits the types of its tensors if one row does.
+A row is one combination: for each tensor, its possible types. A row does not restrict tensors that
+it does not name. An operation permits the types of its tensors if at least one row permits them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STORED = ("u8", "s8", "s32", "f32", "f16", "bf16")
 
 
 def row(**types: str) -> Row:
-    """A combination of types; each tensor's are separated by spaces."""
+    """Return a row: a combination of types. The types of each tensor are separated by spaces."""
     return {name: tuple(text.split()) for name, text in types.items()}
 
 
 def product_rows(*, decompressed: bool) -> Rows:
-    """The rows of convolution, inner product and matmul.
+    """Return the rows of convolution, inner product and matmul.
 
     decompressed: whether weights may have fewer bits than src.
     """
@@ -58,7 +58,7 @@ def product_rows(*, decompressed: bool) -> Rows:
 
 
 def gradient_rows(inputs: Sequence[str], outputs: Sequence[str]) -> Rows:
-    """The rows of the gradients of products: one type for inputs; outputs may also be f32."""
+    """Return the rows of gradients of products: one type for inputs; outputs may also be f32."""
     return tuple(
         dict.fromkeys(inputs, (own,)) | dict.fromkeys(outputs, wide)
         for own, wide in (
@@ -71,20 +71,20 @@ def gradient_rows(inputs: Sequence[str], outputs: Sequence[str]) -> Rows:
 
 
 def one_type_rows(names: Sequence[str], types: Sequence[str]) -> Rows:
-    """A row per type, which all of these tensors have."""
+    """Return a row per type. All of these tensors have this type."""
     return tuple(dict.fromkeys(names, (own,)) for own in types)
 
 
 def mixed_rows(names: Sequence[str], types: Sequence[str]) -> Rows:
-    """One row, in which each tensor has any of these types."""
+    """Return one row, in which each tensor has any of these types."""
     return (dict.fromkeys(names, tuple(types)),)
 
 
 def check_types(what: str, tensors: Mapping[str, str], rows: Rows) -> None:
     """Raise `DataTypeError` if no row permits the types of these tensors.
 
-    The message names the first tensor whose type does not go with those before it, and the types
-    that do.
+    The message names the first tensor whose type is not permitted together with the types of the
+    tensors before it, and the types that are.
     """
     known = {own for row in rows for types in row.values() for own in types}
     seen: dict[str, str] = {}

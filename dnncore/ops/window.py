@@ -17,12 +17,18 @@ LARGEST = 2**31 - 1  # so that the product of two fits into 64 bits
 
 
 def effective_kernel(kernel: int, dilation: int) -> int:
-    """Cells that a window spans: 1 + (kernel - 1) * (dilation + 1); dilation 0 is dense."""
+    """Return the cells that a window spans: 1 + (kernel - 1) * (dilation + 1).
+
+    Dilation 0 is dense.
+    """
     return 1 + (kernel - 1) * (dilation + 1)
 
 
 def window_output(size: int, kernel: int, stride: int, dilation: int, left: int, right: int) -> int:
-    """Windows along one dim: trunc((size - effective kernel + left + right) / stride) + 1."""
+    """Return the number of windows along one dim.
+
+    It is trunc((size - effective kernel + left + right) / stride) + 1.
+    """
     span = size - effective_kernel(kernel, dilation) + left + right
     return int(span / stride) + 1  # oneDNN's C division: truncated, not floored
 
@@ -63,7 +69,7 @@ class Windowed:
     def _check_output(
         self, kind: str, src: Sequence[int], kernel: Sequence[int], dst: Sequence[int], name: str
     ) -> None:
-        """Check dst's spatial dims against those of src under this window."""
+        """Check that dst's spatial dims are those of src under this window."""
         names = SPATIAL[-len(src) :]
         for i, (size, k, got) in enumerate(zip(src, kernel, dst, strict=True)):
             geometry = (self.strides[i], self.dilations[i], self.padding_l[i], self.padding_r[i])

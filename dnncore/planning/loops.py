@@ -11,10 +11,10 @@ LoopT = TypeVar("LoopT")
 
 
 def is_one_loop(outer: Sequence[int | None], inner: Sequence[int | None], extent: int) -> bool:
-    """Return whether, in every tensor, one step of the outer loop is `extent` steps of the inner.
+    """Return whether, in every tensor, one outer step equals `extent` steps of the inner loop.
 
-    outer, inner: strides by tensor in elements, None where a loop has no constant stride. extent:
-    steps of the inner loop.
+    outer, inner: strides by tensor in elements; None if a loop has no constant stride.
+    extent: the number of steps of the inner loop.
     """
     return all(
         step is not None and whole == step * extent
@@ -25,9 +25,9 @@ def is_one_loop(outer: Sequence[int | None], inner: Sequence[int | None], extent
 def merged(
     loops: Iterable[LoopT], join: Callable[[LoopT, LoopT], LoopT | None]
 ) -> tuple[LoopT, ...]:
-    """Return loops, outermost first, in which neighbours are joined as far as possible.
+    """Return loops, outermost first, in which neighbours are merged as far as possible.
 
-    join: returns the outer and the inner loop as one, or None where they are not one.
+    join: returns the outer and the inner loop merged into one, or None if that is impossible.
     """
     result: list[LoopT] = []
     for loop in loops:

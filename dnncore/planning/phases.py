@@ -1,4 +1,6 @@
-"""Phases of a strided convolution: pixels of diff_src that the same taps of the kernel reach."""
+"""Phases of a strided convolution: pixels of diff_src to which the same taps of the kernel
+contribute.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ __all__ = ["Phase", "phases"]
 class Phase:
     """Along one dim, the pixels `pixel + stride * j` of diff_src, j < pixels.
 
-    The taps `tap + tap_step * t`, t < taps, reach pixel j. Each does so from place
-    `at + j - shrink * t` of diff_dst.
+    The taps `tap + tap_step * t`, t < taps, contribute to pixel j. Tap t reads place `at + j -
+    shrink * t` of diff_dst.
     """
 
     pixel: int
@@ -27,10 +29,13 @@ class Phase:
 
 
 def phases(size: int, kernel: int, stride: int, spacing: int, padding: int) -> list[Phase]:
-    """Return the phases along one dim of diff_src, by their first pixel.
+    """Return the phases along one dim of diff_src, ordered by their first pixel.
 
     They solve `pixel + padding - tap * spacing = stride * place` for each remainder of the pixel.
-    size: pixels of diff_src. kernel: taps. spacing: pixels from one tap to the next, 1 where dense.
+
+    size: the number of pixels of diff_src.
+    kernel: the number of taps.
+    spacing: pixels from one tap to the next; 1 if dense.
     padding: pixels before the first one.
     """
     common = math.gcd(stride, spacing)
@@ -39,7 +44,7 @@ def phases(size: int, kernel: int, stride: int, spacing: int, padding: int) -> l
     for pixel in range(min(stride, size)):
         reach = pixel + padding
         fits = (t for t in range(tap_step) if (reach - t * spacing) % stride == 0)
-        tap = next(fits, kernel)  # no tap reaches these pixels
+        tap = next(fits, kernel)  # `kernel` if no tap contributes to these pixels
         found.append(
             Phase(
                 pixel=pixel,

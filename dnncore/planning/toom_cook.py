@@ -1,4 +1,4 @@
-"""Winograd's short convolutions: matrices and what they do to rounding errors.
+"""Winograd's short convolutions: their matrices, and the rounding errors that these cause.
 
 m outputs y of a filter g of three taps along m + 2 inputs d are, with the products element by
 element (Winograd 1980, "Arithmetic Complexity of Computations"; Lavin and Gray 2016, "Fast
@@ -7,14 +7,15 @@ Algorithms for Convolutional Neural Networks"),
     y = DST ((WEIGHTS g) * (SRC d))                 m + 2 products, where the direct sum has 3 m
     Y = DST ((WEIGHTS G WEIGHTS^T) * (SRC D SRC^T)) DST^T                                 in 2-D
 
-The first is linear in g. So the gradient by g is the adjoint, summed over all tiles:
+The first formula is linear in g. So the gradient with respect to g is the adjoint, summed over all
+tiles:
 
     diff_g = WEIGHTS^T ((DST^T diff_y) * (SRC d))
 
 The matrices follow from the points at which polynomials are evaluated (Toom and Cook): 0, +-p for
 each of m / 2 numbers p, and infinity. Rows, or columns, of +p and -p differ in the signs of odd
-powers only. The points decide the rounding error: +-1 and +-2 make it four times that of +-11/16
-and +-23/16, which are the best sixteenths.
+powers only. The points decide the rounding error: with +-1 and +-2 the error is four times that of
++-11/16 and +-23/16, which are the best multiples of 1/16.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ TAPS = 3
 
 @dataclass(frozen=True)
 class ToomCook:
-    """F(m x m, 3 x 3) by the points 0, +-p for each p of `pairs`, and infinity."""
+    """The algorithm F(m x m, 3 x 3) with the points 0, +-p for each p of `pairs`, and infinity."""
 
     pairs: tuple[Fraction, ...]
 
     @property
     def outputs(self) -> int:
-        """m: along each side of a tile of the result."""
+        """m: the number of outputs along each side of a tile."""
         return 2 * len(self.pairs)
 
     @property
@@ -56,23 +57,25 @@ class ToomCook:
 
     @property
     def name(self) -> str:
-        """Outputs and taps."""
+        """A text with the numbers of outputs and taps."""
         return f"{self.outputs}x{TAPS}"
 
     @cached_property
     def points(self) -> tuple[Fraction, ...]:
-        """The finite ones."""
+        """The finite points."""
         return (Fraction(0), *(sign * p for p in self.pairs for sign in (1, -1)))
 
     @cached_property
     def src(self) -> Rows:
-        """SRC: polynomials that are 0 at all finite points but one, and one that is at all."""
+        """SRC. Its rows are polynomials that are 0 at all finite points except one, and one that is
+        0 at all.
+        """
         of_others = (self._polynomial(self._others(point)) for point in self.points)
         return (*of_others, self._polynomial(self.points))
 
     @cached_property
     def weights(self) -> Rows:
-        """WEIGHTS: a filter's values at the points."""
+        """WEIGHTS: computes a filter's values at the points."""
         return (*(self._filter_row(point) for point in self.points), _infinity(TAPS))
 
     @cached_property
@@ -83,9 +86,9 @@ class ToomCook:
 
     @cached_property
     def taps(self) -> Rows:
-        """TAPS: a filter from its values at the points, TAPS * WEIGHTS = 1.
+        """TAPS: computes a filter from its values at the points, TAPS * WEIGHTS = 1.
 
-        The middle tap comes from the values at the first pair, +p and -p.
+        The middle tap is computed from the values at the first pair, +p and -p.
         """
         first, plus, *_ = self.weights
         middle = 1 / (2 * plus[1])
@@ -98,13 +101,15 @@ class ToomCook:
 
     @property
     def is_exact(self) -> bool:
-        """Whether small integers give the exact result: factors are sums of powers of two."""
+        """Whether small integers give the exact result, because all factors are sums of powers of
+        two.
+        """
         factors = (f for rows in (self.src, self.weights, self.dst) for row in rows for f in row)
         return all(f.denominator & (f.denominator - 1) == 0 for f in factors)
 
     @cached_property
     def errors(self) -> tuple[Spread, ...]:
-        """The errors of each output of a tile, forward and backward by data."""
+        """The errors of each output of a tile, for the forward direction and backward data."""
         return _spreads(self.dst, self.weights, self.src)
 
     @cached_property
@@ -113,7 +118,9 @@ class ToomCook:
         return _spreads(transposed(self.weights), transposed(self.dst), self.src)
 
     def _polynomial(self, roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
-        """The coefficients of the product of all (x - root), from x**0 on, filled up."""
+        """Return the coefficients of the product of all (x - root), from x**0 on, padded with
+        zeros.
+        """
         product = [Fraction(1)]
         for root in roots:
             raised, scaled = [Fraction(0), *product], [*(root * c for c in product), Fraction(0)]
@@ -140,9 +147,9 @@ def transposed(rows: Rows) -> Rows:
 class Spread(NamedTuple):
     """The variances of an output along one dim, for independent inputs of variance 1.
 
-    size: the sum over all points of the variances of products, in the output's units. rounded: the
-    same with each variance times the mean square of its relative errors by transforms, in units of
-    the roundoff's.
+    size: the sum over all points of the variances of products, in the output's units.
+    rounded: the same sum, with each variance multiplied by the mean square of the relative errors
+        of its transforms. The unit is the mean square of the roundoff.
     """
 
     size: float
@@ -154,9 +161,8 @@ def error_factor(down: ToomCook, across: ToomCook, depth: int) -> float:
 
     down, across: the algorithms along both dims. depth: the number of channels that are added up.
 
-    Errors are taken as independent (Higham and Mary 2019), and so are the inputs. A product of
-    transformed inputs at point (p, q) comes into output (y, z) with the variance w[y, p] * w[z, q],
-    where
+    Errors and inputs are assumed to be independent (Higham and Mary 2019). A product of transformed
+    inputs at point (p, q) contributes to output (y, z) with the variance w[y, p] * w[z, q], where
 
         w[y, p] = (DST[y, p] * |WEIGHTS[p]| * |SRC[p]|)**2                   2-norms of rows
 
@@ -167,9 +173,9 @@ def error_factor(down: ToomCook, across: ToomCook, depth: int) -> float:
 
         depth * (rounded[y] size[z] + size[y] rounded[z] + (depth + 3) / 2 * size[y] size[z])
 
-    A direct sum has K = TAPS**2 * depth terms, thus K * (K + 1) / 2. The worst output of a tile
-    counts. (Barabasz et al. 2020, "Error analysis and improving the accuracy of Winograd
-    convolution for deep neural networks", bound the same by norms of matrices.)
+    A direct sum has K = TAPS**2 * depth terms, thus K * (K + 1) / 2. The result is that of the
+    worst output of a tile. (Barabasz et al. 2020, "Error analysis and improving the accuracy of
+    Winograd convolution for deep neural networks", bound the same by norms of matrices.)
     """
     return _largest_ratio(down.errors, across.errors, depth, TAPS * TAPS)
 
@@ -194,7 +200,9 @@ def _largest_ratio(
 
 
 def _spreads(result: Rows, *factors: Rows) -> tuple[Spread, ...]:
-    """The spread of each row of `result`, which is applied to products of transformed factors."""
+    """Return the spread of each row of `result`, which is applied to products of transformed
+    factors.
+    """
     sizes = [math.prod(_square(row) for row in rows) for rows in zip(*factors, strict=True)]
     errors = [sum(map(_error_of_sum, rows)) for rows in zip(*factors, strict=True)]
     found = []
@@ -211,7 +219,7 @@ def _square(row: Sequence[Fraction]) -> float:
 
 
 def _error_of_sum(row: Sequence[Fraction]) -> float:
-    """The relative variance of a sum by rounding. A row that copies or negates has none."""
+    """Return the relative variance of a sum by rounding; 0 if the row only copies or negates."""
     used = [abs(f) for f in row if f]
     return 0.0 if used == [1] else (len(used) + 3) / 2
 

@@ -4,9 +4,9 @@
 
 A driver (`--conv`) names the operation, options (`--dir=FWD_D`) set its properties, and a shape
 completes a problem. An option applies to all shapes after it, until the next driver or `--reset`
-restores the defaults. If an option has several values, separated by commas, there is a problem for
-each value. If several options have several values, there is a problem for each combination. A blank
-may replace the =.
+restores the defaults. If an option has several values, separated by commas, each value gives a
+problem. If several options have several values, each combination gives a problem. A blank may
+replace the =.
 
     --impl=PATTERN --skip-impl=PATTERN      the implementations to use and to leave out
     --knobs=NAME:VALUE+NAME:VALUE           parameters of an implementation
@@ -19,7 +19,7 @@ may replace the =.
     --from-verbose=FILE                     reads the problems of verbose lines of dnncore or oneDNN
     n"NAME" after a shape                   its name; quotes may be left out
 
-dnncore extends benchdnn's language. Formats may have strides and an offset, `ab@8x1@3`
+dnncore extends benchdnn's grammar. Formats may have strides and an offset, `ab@8x1@3`
 (`tensors.py`). The format of a gradient may follow that of its tensor, `--dtag=abx:axb`. FWD_IB is
 inference with bias (`directions.py`). `prh` is the padding at the end, if the size of the output
 does not determine it (`windows.py`).

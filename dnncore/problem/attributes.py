@@ -61,9 +61,9 @@ CHAIN = "attr-post-ops"
 
 
 def read(settings: Settings, op: Operation) -> Attributes:
-    """The attributes of an operation.
+    """Return the attributes of an operation.
 
-    Raises `Unsupported` for post-ops and quantization that dnncore does not have.
+    Raises `Unsupported` for post-ops and quantization that dnncore lacks.
     """
     attr = _read(tuple(settings[name] for name in DEFAULTS), op.result)
     if all(settings[name] in ("", default) for name, default in quantization.DEFAULTS.items()):
@@ -87,7 +87,7 @@ def _read(texts: tuple[str, ...], dst: MemoryDesc) -> Attributes:
 
 
 def _read_fpmath(settings: Settings) -> Any:
-    """MODE[:APPLY_TO_INT]. The flag has no effect: integer weights are always decompressed."""
+    """Read MODE[:APPLY_TO_INT]. The flag has no effect: integer weights are always decompressed."""
     mode, _, flag = settings["attr-fpmath"].partition(":")
     if (flag or "false").lower() not in FLAGS:
         misread(settings, "attr-fpmath", "true or false after the mode")
@@ -104,7 +104,10 @@ def _read_word(settings: Settings, setting: str, words: object) -> Any:
 
 
 def write(attr: Attributes, result_name: str = "dst") -> Settings:
-    """The inverse of `read`. result_name: the name of the operation's first output."""
+    """Return the text of attributes: the inverse of `read`.
+
+    result_name: the name of the operation's first output.
+    """
     limit = attr.scratchpad_limit
     return {
         CHAIN: "+".join(map(_step_text, attr.post_ops)),
@@ -174,7 +177,7 @@ def _post_op(
 
 
 def _sum(settings: Settings, parameters: list[str], dst: MemoryDesc) -> PostOp:
-    """A sum. Raises `Unsupported` for another type than dst's."""
+    """Return a sum. Raises `Unsupported` for another type than dst's."""
     silent = ["1", "0", dst.data_type]
     scale, zero_point, data_type = parameters + silent[len(parameters) :]
     if data_type != dst.data_type:
@@ -186,7 +189,10 @@ def _sum(settings: Settings, parameters: list[str], dst: MemoryDesc) -> PostOp:
 
 
 def _read_operand(settings: Settings, words: list[str], dims: Dims) -> MemoryDesc:
-    """The tensor of TYPE, MASK, TAG, STRIDES. Defaults: f32, a single value, row-major."""
+    """Return the tensor of TYPE, MASK, TAG, STRIDES.
+
+    Defaults: f32, a single value, row-major.
+    """
     data_type, mask, tag, strides, *more = [*words, *[""] * (4 - len(words))]
     if more:
         misread(settings, CHAIN, f"a type, a mask, a format and strides at {words}")
@@ -222,7 +228,7 @@ def _step_text(step: PostOp) -> str:
 
 
 def sum_text(step: PostOp, number: Callable[[float], str]) -> str:
-    """The text of a sum without the values that are implied. number: writes the scale."""
+    """Return the text of a sum without the default values. number: converts the scale to text."""
     zero_point = f":{step.zero_point}" if step.zero_point else ""
     scale = f":{number(step.scale)}" if zero_point or step.scale != 1 else ""
     return f"sum{scale}{zero_point}"

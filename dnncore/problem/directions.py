@@ -35,7 +35,7 @@ Directions = Mapping[str, Direction]
 def pair(
     forward: type[Operation], backward: type[Operation], *, absent: tuple[str, ...] = ()
 ) -> Directions:
-    """Directions of an operation with one gradient, which does not have the tensors `absent`."""
+    """Return the directions of an operation with one gradient, which lacks the tensors `absent`."""
     return {
         "FWD_D": Direction(forward, "forward_training"),
         "FWD_I": Direction(forward, "forward_inference"),
@@ -44,7 +44,7 @@ def pair(
 
 
 def layer(forward: type[Operation], data: type[Operation], weights: type[Operation]) -> Directions:
-    """Directions of an operation with weights. Those with a bias end in B."""
+    """Return the directions of an operation with weights. Directions with a bias end in B."""
     bias = ("bias", "diff_bias")
     return {
         "FWD_B": Direction(forward, "forward_training"),
@@ -60,7 +60,7 @@ def layer(forward: type[Operation], data: type[Operation], weights: type[Operati
 def read_operation(
     settings: Settings, directions: Directions, dims: Mapping[str, Dims], **fields: Any
 ) -> Operation:
-    """The operation with the direction in the setting `dir`.
+    """Return the operation with the direction in the setting `dir`.
 
     dims: role in the forward operation -> dims of the tensors.
     fields: the other fields of the operation.
@@ -76,7 +76,7 @@ def read_operation(
 
 
 def direction_text(op: Operation, directions: Directions) -> str:
-    """The word for an operation's direction."""
+    """Return the word for an operation's direction."""
     names = [row.name for row, _ in op.tensors()]
     at = (type(op), getattr(op, "prop_kind", ""), names)
     return next(
@@ -96,7 +96,7 @@ BIASED = {"FWD_D": "FWD_B", "FWD_I": "FWD_IB", "BWD_W": "BWD_WB"}
 def read_layer(
     settings: Settings, directions: Directions, dims: Mapping[str, Dims], **fields: Any
 ) -> Operation:
-    """`read_operation` for a layer. If bia-dt is set, the layer has a bias. Its default is f32."""
+    """Do `read_operation` for a layer. It has a bias if bia-dt is set. Its default is f32."""
     if settings["bia-dt"] == "undef":
         return read_operation({**settings, "bia-dt": "f32"}, directions, dims, **fields)
     word = settings["dir"].upper()
@@ -105,7 +105,7 @@ def read_layer(
 
 
 def layer_text(op: Operation, directions: Directions, defaults: Settings) -> Settings:
-    """The settings of a layer's direction and tensors."""
+    """Return the settings of a layer's direction and tensors."""
     tensors = write_tensors(op, defaults)
     if tensors.get("bia-dt") == "f32":
         del tensors["bia-dt"]

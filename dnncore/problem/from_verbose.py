@@ -62,12 +62,12 @@ DIRECTIONS = {
 
 
 def from_verbose(lines: str | Iterable[str]) -> list[Problem]:
-    """The distinct problems of verbose lines, in the order of their first lines.
+    """Return the distinct problems of verbose lines, in the order of their first lines.
 
     lines: a text, or its lines.
 
-    Raises `DescriptorError` with the line, the field and what was expected there. Warns about lines
-    that are left out, with the reason.
+    Raises `DescriptorError` with the line, the field and the expected text. Warns about lines that
+    are left out, with the reason.
     """
     return list(executions(lines.splitlines() if isinstance(lines, str) else lines))
 
@@ -75,7 +75,7 @@ def from_verbose(lines: str | Iterable[str]) -> list[Problem]:
 def executions(
     lines: Iterable[str], report: Callable[[Unreadable | Unsupported], object] | None = None
 ) -> dict[Problem, int]:
-    """The problems of verbose lines, and how often each was executed; 0 if only created.
+    """Return the problems of verbose lines with the numbers of executions; 0 if only created.
 
     report: a function that is called with each distinct line without a problem; reading then
         continues. Without it, the first line that cannot be read raises an error, and lines that
@@ -120,7 +120,7 @@ def executions(
 
 
 class _Refused(Exception):
-    """dnncore does not have the problem of a line. `features` are the missing features."""
+    """dnncore does not support the problem of a line. `features` are the missing features."""
 
     def __init__(self, message: str, features: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -140,7 +140,7 @@ _COMMAND = re.compile(r"exec|create:(cache_hit|cache_miss|from_disk|from_cache_b
 
 
 def _split(number: int, line: str) -> tuple[str, Fields] | None:
-    """The command and the fields of a line about a primitive. None for any other line."""
+    """Return the command and the fields of a line about a primitive; None for any other line."""
     mark = _MARK.match(line)
     command, *rest = line[mark.end() :].rstrip("\r\n").split(",") if mark else [""]
     if not _COMMAND.fullmatch(command):
@@ -198,7 +198,7 @@ def _read(parsed: Fields) -> tuple[Operation, Attributes]:
 
 
 def _words(text: str) -> dict[str, str]:
-    """Word -> value, from a text such as `alg:eltwise_relu alpha:0`. Values may have colons."""
+    """Return word -> value of a text such as `alg:eltwise_relu alpha:0`. Values may have colons."""
     pairs = [word.partition(":") for word in text.split()]
     return {name: value for name, _, value in pairs}
 
@@ -206,7 +206,7 @@ def _words(text: str) -> dict[str, str]:
 def _read_shape(
     parsed: Fields, operation: type[Operation], words: dict[str, str], tensors: list[_Tensor]
 ) -> Operation:
-    """The operation of the shape and the auxiliary words, with default types and formats."""
+    """Return the operation of the shape and the auxiliary words, with default types and formats."""
     driver = driver_of(operation)
     letters = [name for name in words if re.fullmatch(driver.verbose.letters, name)]
     formats = {name: "abx" for name in ("stag", "wtag", "dtag") if name in driver.defaults}
@@ -240,7 +240,7 @@ class _Tensor:
     mask: int
 
     def desc(self, dims: Dims, offset0: int) -> MemoryDesc:
-        """The descriptor of a tensor with these dims."""
+        """Return the descriptor of a tensor with these dims."""
         if self.kind not in ("blocked", "any"):
             return MemoryDesc(dims, self.data_type, "any")
         strides = tuple(map(int, self.strides.split("x"))) if self.strides else None
@@ -270,7 +270,7 @@ def _read_desc(text: str) -> _Tensor:
 
 
 def _read_offsets(text: str | None, count: int) -> list[int]:
-    """The number of elements before each tensor of the line."""
+    """Return the number of elements before each tensor of the line."""
     if text is None:
         return [0] * count
     parts = text.split(":")
@@ -286,7 +286,7 @@ _MAY_LACK = re.compile("|workspace|(diff_)?bias")
 def _descs(
     op: Operation, tensors: list[_Tensor], offsets: list[int]
 ) -> Iterator[tuple[str, MemoryDesc]]:
-    """Pairs of argument and descriptor, for the tensors of an operation."""
+    """Return pairs of argument and descriptor, for the tensors of an operation."""
     found: dict[str, MemoryDesc] = {}
     rest = list(zip(tensors, offsets, strict=True))
     for row in rows_of(op):
@@ -321,14 +321,14 @@ def _check_presence(row: Row, tensor: _Tensor) -> None:
 
 
 def _argument(op: Operation, name: str) -> str:
-    """The name. For `kept` of an eltwise gradient, src or dst."""
+    """Return the name of the argument: src or dst for `kept` of an eltwise gradient."""
     if name != "kept":
         return name
     return "dst" if isinstance(op, EltwiseBackward) and op.uses_dst else "src"
 
 
 def _dims(op: Operation, argument: str, tensor: _Tensor) -> Dims:
-    """The dims from the shape. The shape does not contain the bias, so its dims are derived."""
+    """Return the dims from the shape. The shape omits the bias, so its dims are derived."""
     desc: MemoryDesc | None = getattr(op, argument, None)
     if desc is not None:
         return desc.dims
@@ -340,7 +340,7 @@ def _dims(op: Operation, argument: str, tensor: _Tensor) -> Dims:
 
 
 def _with_descs(op: Operation, descs: dict[str, Any]) -> Operation:
-    """The operation with these descriptors, validated again."""
+    """Return the operation with these descriptors, validated again."""
     if isinstance(op, Sum):
         descs["srcs"] = tuple(descs.pop(f"src{i}") for i in range(len(op.srcs)))
     return replace(op, **descs)

@@ -2,9 +2,10 @@
 
     --conv --dir=FWD_D g32ic32ih112oc32oh112kh3ph1n"layer"
 
-The text has the options that are not at their defaults, and some options that benchdnn always
-prints. A shape in letters has them in benchdnn's order. It has all numbers without a default, and
-for a square or a cube only one axis. The text is made from settings, before an operation is made.
+The text contains the options that are not at their defaults, and some options that benchdnn always
+prints. The letters of a shape are in benchdnn's order. Numbers equal to their defaults are omitted.
+A square or a cube has only one axis. The text is written from settings, before an operation is
+created.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SILENT_KINDS = {"s": 1, "d": 0}
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """The regular expression of `--match`. Raises `DescriptorError` if it is none."""
+    """Return the regular expression of `--match`. Raises `DescriptorError` if it is invalid."""
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about [[ and --
             return re.compile(text)
@@ -39,7 +40,7 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def printed(driver: Driver, settings: Settings, defaults: Settings, name: str) -> str:
-    """The text of a problem. Raises `Misread` for a shape that cannot be read.
+    """Return the text of a problem. Raises `Misread` for a shape that cannot be read.
 
     settings: all options and the shape.
     name: the name of the problem, or "".

@@ -84,12 +84,12 @@ REORDER = _defaults("oflag", "cross-engine", "runtime-dim-mask")
 
 
 def feature_name(option: str) -> str:
-    """The feature of an option. For other options, the option itself."""
+    """Return the feature of an option; for other options, the option itself."""
     return _FEATURES[option].name if option in _FEATURES else option
 
 
 def missing_features(settings: Settings) -> Iterator[str]:
-    """The features in the settings that dnncore does not have. Raises `Misread`."""
+    """Return the features in the settings that dnncore lacks. Raises `Misread`."""
     for option, feature in _FEATURES.items():
         text = settings.get(option, feature.default)
         if text == feature.default or re.fullmatch(feature.neutral, text):

@@ -27,7 +27,7 @@ class Problem:
     impl: name patterns that implementations must match.
     skip_impl: name patterns that implementations must not match.
     name: the name of the shape, such as n"resnet_50:conv1*3". Problems may differ only in the name.
-    inplace: whether the output is the memory of an input. `alike` has the pair.
+    inplace: whether the output is the memory of an input. `alike` is the pair.
     knobs: values of parameters of implementations, such as group:128+unroll:4.
 
     Raises `DescriptorError` if the attributes do not apply to the operation, if `inplace` has no
@@ -57,13 +57,13 @@ class Problem:
 
     @property
     def wishes(self) -> dict[str, Any]:
-        """The keyword arguments of `PrimitiveDesc` that restrict the implementations."""
+        """Return the keyword arguments of `PrimitiveDesc` that restrict the implementations."""
         impl, skip_impl = self.impl or None, self.skip_impl or None
         return {"impl": impl, "skip_impl": skip_impl, "knobs": read_knobs(self.knobs)}
 
     @property
     def alike(self) -> tuple[str, str] | None:
-        """The first pair of input and output that may share a memory, or None."""
+        """Return the first pair of input and output that may share a memory, or None."""
         descs = {row.name: desc for row, desc in self.op.tensors()}
         for source, target in self.op.IN_PLACE:
             if source in descs and target in descs and _may_share(descs[source], descs[target]):
@@ -71,7 +71,7 @@ class Problem:
         return None
 
     def settings(self) -> dict[str, str]:
-        """The texts of the shape and of options that differ from their defaults."""
+        """Return the texts of the shape and of options that differ from their defaults."""
         settings = {
             **driver_of(type(self.op)).write(self.op),
             **attributes.write(self.attr, self.op.result_name),
@@ -89,7 +89,7 @@ class Problem:
 
 
 def _may_share(source: MemoryDesc, target: MemoryDesc) -> bool:
-    """Whether the target has the layout of the source, or may get it if it is `any`."""
+    """Whether the target has the layout of the source, or can get it because it is `any`."""
     if source.is_any or target.is_any:
         return (source.dims, source.data_type) == (target.dims, target.data_type)
     return source == target

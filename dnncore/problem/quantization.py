@@ -4,8 +4,9 @@ A tensor (src, src0, src1, wei or dst), a mask, then the type of the values and,
 dims, the sizes of groups. A mask is a number or one of benchdnn's words. benchdnn's value of a
 single scale or zero point is read and has no effect: the values are arguments, which checks draw.
 
-`--attr-dropout=PROBABILITY[:SEED[:TAG[:OFFSET]]]`: only the presence of the tag (`undef` for none)
-and of an offset count, and the seed `s32` as a type. `--attr-rounding-mode=dst:stochastic`.
+`--attr-dropout=PROBABILITY[:SEED[:TAG[:OFFSET]]]`: only three things have an effect: whether there
+is a tag (`undef` for none), whether there is an offset, and the type `s32` in place of the seed.
+`--attr-rounding-mode=dst:stochastic`.
 """
 
 from __future__ import annotations

@@ -35,19 +35,19 @@ Report: TypeAlias = Callable[[Unreadable | Unsupported], object]
 
 
 def read(text: str | Iterable[str], *, report: Report | None = None) -> list[Problem]:
-    """The problems of a text, or of words that a shell has already split.
+    """Return the problems of a text, or of words that a shell has already split.
 
     report: a function that is called with each error in order; reading then continues. Without it,
         the first error is raised.
 
-    `Unreadable` gives a word and what was expected there. `Invalid` gives the rule that a problem
-    breaks. `Unsupported` lists features that dnncore does not have. All are `DescriptorError`.
+    `Unreadable` states a word and the expected text. `Invalid` states the rule that a problem
+    breaks. `Unsupported` lists features that dnncore lacks. All are `DescriptorError`.
     """
     return list(scan(text, report=report))
 
 
 def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator[Problem]:
-    """As `read`, but returns an iterator that reads one problem at a time."""
+    """Do the same as `read`, but return an iterator that reads one problem at a time."""
     if report is not None and not callable(report):
         raise DescriptorError(f"report must be a function of an error, or None; got {report!r}")
     reader = _Reader(report)
@@ -63,7 +63,7 @@ def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator
 
 
 def read_files(*paths: str | Path, report: Report | None = None) -> list[Problem]:
-    """The problems of files; see `read`. Words may be on any lines, and # begins a comment."""
+    """Return the problems of files; see `read`. Words are on any lines; # begins a comment."""
     return [problem for path in paths for problem in _Reader(report).file(Path(path))]
 
 
@@ -83,7 +83,7 @@ class _Reader:
 
     report: as in `read`.
     absent: an unknown driver, whose options and shapes are not read; "" if the driver is known.
-    said: option -> the place and the word that set it, for messages.
+    said: option -> the place and the word that set the option, for messages.
     files: the open files; each includes the next.
     idle: the place and the word of an option that no shape has followed; "" if there is none.
     """
@@ -98,7 +98,7 @@ class _Reader:
     idle: str = ""
 
     def whole(self, problems: Iterator[Problem]) -> Iterator[Problem]:
-        """Report an option behind the last shape, which would have no effect."""
+        """Report an option after the last shape. It has no effect."""
         count = 0
         for problem in problems:
             count += 1

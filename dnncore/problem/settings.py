@@ -84,12 +84,12 @@ class Misread(DescriptorError):
 
 
 def misread(settings: Settings, setting: str, expected: str) -> NoReturn:
-    """Raise `Misread` with what was expected and the actual text."""
+    """Raise `Misread` with the expected and the actual text."""
     raise Misread(setting, f"expected {expected}; got {settings[setting]!r}")
 
 
 def read_choice(settings: Settings, setting: str, choices: Mapping[str, Any]) -> Any:
-    """The value of a word in `choices`."""
+    """Return the value of a word in `choices`."""
     word = settings[setting]
     if word not in choices:
         misread(settings, setting, f"one of {', '.join(choices)}")
@@ -97,7 +97,7 @@ def read_choice(settings: Settings, setting: str, choices: Mapping[str, Any]) ->
 
 
 def read_algorithm(settings: Settings, words: Mapping[str, str], prefix: str) -> str:
-    """The algorithm named by the setting `alg`.
+    """Return the algorithm named by the setting `alg`.
 
     words: benchdnn's word -> dnncore's name. Both are valid, with or without the prefix.
     prefix: the prefix in oneDNN's names, such as `eltwise_`.
@@ -111,12 +111,12 @@ def read_algorithm(settings: Settings, words: Mapping[str, str], prefix: str) ->
 
 
 def algorithm_text(algorithm: str, words: Mapping[str, str]) -> str:
-    """The word for an algorithm."""
+    """Return the word for an algorithm."""
     return next(word for word, name in words.items() if name == algorithm)
 
 
 def read_list(settings: Settings, setting: str, count: int) -> list[str]:
-    """`count` parts, separated by colons. A single part is repeated."""
+    """Return `count` parts, separated by colons. A single part is repeated."""
     parts = settings[setting].split(":")
     if len(parts) not in (1, count):
         several = f", or {count} with colons between them" if count > 1 else ""
@@ -125,14 +125,14 @@ def read_list(settings: Settings, setting: str, count: int) -> list[str]:
 
 
 def read_integer(settings: Settings, setting: str) -> int:
-    """The setting as an integer."""
+    """Return the setting as an integer."""
     if not re.fullmatch(r"-?[0-9]{1,18}", settings[setting]):
         misread(settings, setting, "a whole number")
     return int(settings[setting])
 
 
 def read_number(settings: Settings, setting: str, text: str | None = None) -> float:
-    """The setting, or `text`, a part of it, as a float."""
+    """Return the setting, or `text`, a part of it, as a float."""
     try:
         return float(settings[setting] if text is None else text)
     except ValueError:
@@ -140,11 +140,11 @@ def read_number(settings: Settings, setting: str, text: str | None = None) -> fl
 
 
 def number_text(value: float) -> str:
-    """The shortest text that reads as the same number: 2, 0.5, 1e-05. It contains no +."""
+    """Return the shortest text of a number: 2, 0.5, 1e-05. It contains no +."""
     return repr(float(value)).removesuffix(".0").replace("e+", "e")
 
 
 def six_digits(value: float) -> str:
-    """A number with six digits, as in oneDNN, or with more digits if it needs them."""
+    """Return a number with six digits, as oneDNN prints it, or with more digits if necessary."""
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))

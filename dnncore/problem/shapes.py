@@ -20,7 +20,8 @@ _LETTERS = re.compile(r"([a-z]+)(-?[0-9]{1,18}(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)_?"
 def read_letters(
     settings: Settings, integers: str, reals: str = "", *, needed: str
 ) -> dict[str, Any]:
-    """Read a shape such as `mb2ic3_ih5`. Returns letters -> number; the last of repeated ones.
+    """Read a shape such as `mb2ic3_ih5`. Returns letters -> number. If a letter is repeated, the
+    last number counts.
 
     integers: the valid letters of integers, separated by spaces.
     reals: the valid letters of other numbers.
@@ -55,7 +56,7 @@ def _misread_at(rest: str, reason: str) -> NoReturn:
 
 
 def read_batch(settings: Settings, letters: Mapping[str, int]) -> int:
-    """The batch size: that of --mb unless 0, else that of the shape, else 2."""
+    """Return the batch size: that of --mb unless 0, else that of the shape, else 2."""
     return read_integer(settings, "mb") or letters.get("mb", 2)
 
 
@@ -74,18 +75,18 @@ def read_dims(settings: Settings, *counts: int) -> list[Dims]:
 
 
 def read_batched_dims(settings: Settings) -> Dims:
-    """The dims of one tensor. --mb replaces the first dim unless it is 0."""
+    """Return the dims of one tensor. --mb replaces the first dim unless it is 0."""
     ((first, *rest),) = read_dims(settings, 1)
     return (read_integer(settings, "mb") or first, *rest)
 
 
 def dims_text(*tensors: Iterable[int]) -> str:
-    """The inverse of `read_dims`."""
+    """Return the text of dims: the inverse of `read_dims`."""
     return ":".join("x".join(map(str, dims)) for dims in tensors)
 
 
 def broadcast(a: Dims, b: Dims) -> Dims:
-    """The dims of the result of two tensors. Each of their dims is 1 or that of the result."""
+    """Return the dims of the result of two tensors. Each dim of both is 1 or that of the result."""
     return tuple(n if m == 1 else m for m, n in zip(a, b, strict=False))
 
 
@@ -93,12 +94,12 @@ def broadcast(a: Dims, b: Dims) -> Dims:
 
 
 def mask_of(dims: Dims) -> int:
-    """The mask of a broadcast tensor."""
+    """Return the mask of a broadcast tensor."""
     return sum(1 << d for d, n in enumerate(dims) if n != 1)
 
 
 def masked(settings: Settings, setting: str, mask: int, dims: Dims) -> Dims:
-    """The dims of a tensor that is broadcast to `dims`: dim d if bit d is set, else 1."""
+    """Return the dims of a tensor that is broadcast to `dims`: dim d if bit d is set, else 1."""
     if mask < 0:
         misread(settings, setting, "a mask, at least 0")
     return tuple(n if mask >> d & 1 else 1 for d, n in enumerate(dims))

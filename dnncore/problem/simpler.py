@@ -1,4 +1,4 @@
-"""Simpler problems: how a failing problem is reduced while it still fails."""
+"""Simpler problems: a failing problem is reduced while it still fails."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def simplest(
     """Return the simplest failing value.
 
     start: a value that fails.
-    simpler: simpler(current) yields simpler values than `current()`, the simplest failing value so
-        far. It follows its changes.
-    tries: the most values that are tried.
+    simpler: simpler(current) yields values that are simpler than `current()`, the simplest failing
+        value so far. `current()` may change during the iteration.
+    tries: the largest number of values to try.
     """
     failing = [start]
     tried = itertools.islice(simpler(lambda: failing[-1]), tries)
@@ -49,7 +49,8 @@ def simplest(
 def simpler_problems(problem: Problem) -> Iterator[Problem]:
     """Yield valid problems with one option at its default, or with one smaller size or number.
 
-    A size may occur several times in a shape. Then all of these, or two of them, change together.
+    A size may occur several times in a shape. Then all occurrences, or two of them, change
+    together.
     """
     settings = problem.settings()
     defaults = {**driver_of(type(problem.op)).defaults, **DEFAULTS}
@@ -64,7 +65,7 @@ def simpler_problems(problem: Problem) -> Iterator[Problem]:
 
 
 def _read(problem: Problem, settings: dict[str, str]) -> Iterator[Problem]:
-    """The problem of these settings, unless it breaks a rule."""
+    """Yield the problem of these settings, unless it breaks a rule or is unchanged."""
     driver = driver_of(type(problem.op)).name
     options = [f"--{name}={text}" for name, text in settings.items() if name != "shape"]
     try:
@@ -78,7 +79,7 @@ def _read(problem: Problem, settings: dict[str, str]) -> Iterator[Problem]:
 
 
 def _smaller(shape: str) -> Iterator[str]:
-    """Shapes with smaller numbers. Output sizes of windows are left out, so that they follow."""
+    """Yield shapes with smaller numbers. Output sizes of windows are omitted and so derived."""
     free = [token for token in NUMBER.findall(shape) if not _is_output(token[0])]
     yield from _one_cell(free)
     for places in _alike(free):
@@ -90,7 +91,10 @@ def _smaller(shape: str) -> Iterator[str]:
 
 
 def _one_cell(tokens: Tokens) -> Iterator[str]:
-    """Shapes whose windows have one cell along an axis. A smaller padding alone may be invalid."""
+    """Yield shapes whose windows have one cell along an axis.
+
+    A smaller padding alone may be invalid.
+    """
     for axis in "dhw":
         simplest = {f"k{axis}": "1", f"s{axis}": "1", f"d{axis}": "0", f"p{axis}": "0"}
         changed = [(letters, simplest.get(letters.strip("_"), own)) for letters, own in tokens]
@@ -107,7 +111,9 @@ def _is_output(letters: str) -> bool:
 
 
 def _alike(tokens: Tokens) -> Iterator[tuple[int, ...]]:
-    """The places of numbers that may change together: each, all equal ones, and pairs of them."""
+    """Yield the places of numbers that may change together: each, all equal ones, and pairs of
+    them.
+    """
     places: dict[str, list[int]] = {}
     for place, (_, number) in enumerate(tokens):
         if number.isdecimal():

@@ -33,7 +33,7 @@ ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
 
 @cache  # there are few names
 def role_of(name: str) -> str:
-    """The role of an argument in the forward operation: src for src, src1 and diff_src."""
+    """Return the role of an argument in the forward operation: src for src, src1 and diff_src."""
     return name.removeprefix("diff_").rstrip(digits)
 
 
@@ -53,10 +53,10 @@ _FORMAT = re.compile(r"([A-Za-z0-9]+)(?:@([0-9]{1,18}(?:x[0-9]{1,18})*)(?:@([0-9
 
 
 def format_text(desc: MemoryDesc) -> str:
-    """TAG[@STRIDES[@OFFSET]]: `acdb`, `any`; `ab@8x1` with gaps; `ab@8x1@3` starts at element 3.
+    """Return TAG[@STRIDES[@OFFSET]]: `acdb`, `any`; `ab@8x1` with gaps; `ab@8x1@3` at element 3.
 
-    Row-major is `abx` at any rank. Raises `DescriptorError` for an opaque format, which only its
-    owner can make.
+    Row-major is `abx` at any rank. Raises `DescriptorError` for an opaque format, which has no
+    text.
     """
     if desc.format_kind == "opaque":
         raise DescriptorError(
@@ -72,7 +72,7 @@ def format_text(desc: MemoryDesc) -> str:
 def read_desc(
     settings: Settings, setting: str, dims: Dims, data_type: str, text: str | None = None
 ) -> MemoryDesc:
-    """The descriptor of a tensor with the format in a setting, or in `text`, a part of it."""
+    """Return a descriptor with the format in a setting, or in `text`, a part of the setting."""
     layout = settings[setting] if text is None else text
     try:
         desc = _desc(layout, dims, data_type)
@@ -98,7 +98,7 @@ def _desc(text: str, dims: Dims, data_type: str) -> MemoryDesc | None:
 
 
 def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, MemoryDesc]:
-    """The descriptors of tensors with these names and dims, from the options."""
+    """Return the descriptors of tensors with these names and dims, from the options."""
     roles = _roles(dims)
     types = _read_types(settings, roles)
     formats = _read_formats(settings, roles)
@@ -109,7 +109,7 @@ def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, Memo
 
 
 def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
-    """`dt` has one type, or one per role. Without dt, each role has its own option."""
+    """Read `dt`, which has one type, or one per role. Without dt, each role has its own option."""
     types: dict[str, str] = {}
     shared = [role for role in roles if role != "bias" and "dt" in settings]
     for role, names in roles.items():
@@ -127,7 +127,7 @@ def _read_type_list(settings: Settings, option: str, count: int) -> list[str]:
 
 
 def read_type(settings: Settings, option: str, text: str) -> str:
-    """The data type named by `text`, the setting or a part of it. Case does not matter.
+    """Return the data type named by `text`, the setting or a part of it. Case does not matter.
 
     Raises `Unsupported` for types that only oneDNN has.
     """
@@ -140,7 +140,7 @@ def read_type(settings: Settings, option: str, text: str) -> str:
 
 
 def _read_formats(settings: Settings, roles: Roles) -> Formats:
-    """The format of each tensor: one text for all tensors of a role, or one for each."""
+    """Return the format of each tensor: one text for all tensors of a role, or one for each."""
     formats: Formats = {}
     for role, names in roles.items():
         option = FORMAT_OPTIONS[role]
@@ -151,7 +151,7 @@ def _read_formats(settings: Settings, roles: Roles) -> Formats:
 
 
 def _read_strides(settings: Settings, formats: Formats) -> Formats:
-    """Formats of the tensors with strides in `--strides=8x1::4x1`, which has a part per tensor."""
+    """Return formats with the strides of `--strides=8x1::4x1`, which has a part per tensor."""
     names = [name for name in formats if role_of(name) != "bias"]
     parts = settings.get("strides", "").split(":")
     if not any(parts):
@@ -172,7 +172,7 @@ def _with_strides(settings: Settings, tag: str, strides: str) -> str:
 
 
 def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
-    """The inverse of `read_tensors`, for the options in `defaults`."""
+    """Return the texts of tensors, for the options in `defaults`: the inverse of `read_tensors`."""
     descs = {row.name: desc for row, desc in op.tensors()}
     roles = {role: [descs[name] for name in names] for role, names in _roles(descs).items()}
     types = {role: joined(desc.data_type for desc in group) for role, group in roles.items()}
@@ -185,6 +185,6 @@ def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Texts joined by colons. A single text if all are equal."""
+    """Return texts joined by colons; a single text if all are equal."""
     parts = list(texts)
     return parts[0] if len(set(parts)) == 1 else ":".join(parts)

@@ -56,7 +56,7 @@ class Fields:
 
 
 def kind_of(operation: type[Operation]) -> str:
-    """oneDNN's name of a primitive: `inner_product`, also for gradients."""
+    """Return oneDNN's name of a primitive: `inner_product`, also for gradients."""
     return operation.KIND.removesuffix(" backward").replace(" ", "_")
 
 
@@ -65,7 +65,7 @@ KINDS = {kind_of(driver.operations[0]): driver for driver in DRIVERS.values()}
 
 
 def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
-    """The possible prop kinds in a line about an operation of this type."""
+    """Return the possible prop kinds in a line about an operation of this type."""
     name = operation.__name__
     if name.endswith("Forward"):
         return FORWARD
@@ -85,13 +85,13 @@ class Row:
 
 
 def _line(op: Operation) -> VerboseLine:
-    """The line of the driver; a plain one for an operation without a driver."""
+    """Return the line of the driver; a plain one for an operation without a driver."""
     driver = KINDS.get(kind_of(type(op)))
     return driver.verbose if driver else VerboseLine()
 
 
 def rows_of(op: Operation) -> Iterator[Row]:
-    """All tensors that a line about the operation may list."""
+    """Return all tensors that a line about the operation may list."""
     listed = _line(op).tensors.get(type(op))
     if listed is None:
         for row, _ in op.tensors():
@@ -111,7 +111,7 @@ def rows_of(op: Operation) -> Iterator[Row]:
 def write(
     op: Operation, attr: Attributes, workspace: MemoryDesc | None = None, asked: Any = None
 ) -> Fields:
-    """The fields of a line about an operation.
+    """Return the fields of a line about an operation.
 
     asked: the operation before its `any` formats were resolved. The line marks these formats.
     """
@@ -131,7 +131,7 @@ def write(
 
 
 def _shape(op: Operation) -> str:
-    """The shape in the problem text. For an operation without a driver, all dims."""
+    """Return the shape in the problem text; for an operation without a driver, all dims."""
     tensors = op.tensors()
     if type(op) not in OPERATIONS:
         return dims_text(*(desc.dims for _, desc in tensors))
@@ -147,7 +147,7 @@ def _shown(value: Any) -> str:
 def _present(
     op: Operation, workspace: MemoryDesc | None
 ) -> Iterator[tuple[Row, MemoryDesc | None]]:
-    """The rows of a line and their descriptors, which are None for absent tensors."""
+    """Return the rows of a line and their descriptors, which are None for absent tensors."""
     for row in rows_of(op):
         desc = getattr(op, row.argument, None) if row.argument != "workspace" else workspace
         left_out = desc == getattr(op, row.twin) if row.twin else desc is None
@@ -156,7 +156,10 @@ def _present(
 
 
 def _desc_text(op: Operation, row: Row, desc: MemoryDesc | None, asked: Any) -> str:
-    """WORD:TYPE:MARKS:KIND:TAG:STRIDES:FLAGS. Marks: a for `any`, p for padding, 0 for offset0."""
+    """Return WORD:TYPE:MARKS:KIND:TAG:STRIDES:FLAGS.
+
+    Marks: a for `any`, p for padding, 0 for offset0.
+    """
     if desc is None:
         return f"{row.word}:undef::undef:::"
     before = getattr(asked, row.argument, None)
@@ -171,7 +174,7 @@ def _desc_text(op: Operation, row: Row, desc: MemoryDesc | None, asked: Any) -> 
 
 
 def _problem(line: VerboseLine, shape: str) -> tuple[str, list[str]]:
-    """The shape in oneDNN's spelling, and words for the letters that oneDNN does not have."""
+    """Return the shape in oneDNN's spelling, and words for the letters that oneDNN lacks."""
     pattern = rf"(?<![a-z])({line.letters})(-?[0-9][0-9.e-]*)"
     words = [
         f"{name}:{number}"
@@ -182,7 +185,7 @@ def _problem(line: VerboseLine, shape: str) -> tuple[str, list[str]]:
 
 
 def _offsets(descs: list[MemoryDesc | None]) -> Iterator[str]:
-    """offset0 of each tensor, if any is not 0; oneDNN does not print it."""
+    """Return offset0 of each tensor, if any is not 0; oneDNN does not print it."""
     offsets = [desc.offset0 if desc is not None else 0 for desc in descs]
     if any(offsets):
         yield "offsets:" + ":".join(map(str, offsets))

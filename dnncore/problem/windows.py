@@ -37,7 +37,7 @@ class Window:
 
 
 def _rows(letters: Mapping[str, int]) -> dict[str, Row]:
-    """One row per axis, from the first axis with numbers. A dilation alone does not count."""
+    """Return one row per axis from the first axis with numbers; a dilation alone is ignored."""
     rows: dict[str, Row] = {}
     previous: Row = {}
     for axis in AXES:
@@ -49,19 +49,19 @@ def _rows(letters: Mapping[str, int]) -> dict[str, Row]:
 
 
 def read_sizes(letters: Mapping[str, int]) -> Dims:
-    """Spatial dims without a window, possibly none."""
+    """Return spatial dims without a window, possibly none."""
     return tuple(row["i"] for row in _rows(letters).values())
 
 
 def sizes_text(sizes: Sequence[int]) -> str:
-    """The inverse of `read_sizes`: `_ih5iw5`, or no text."""
+    """Return the text of sizes, `_ih5iw5`, or "": the inverse of `read_sizes`."""
     axes = AXES[len(AXES) - len(sizes) :]
     text = "".join(f"i{axis}{size}" for axis, size in zip(axes, sizes, strict=True))
     return f"_{text}" if text else ""
 
 
 def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
-    """Spatial dims with a window, at least one, for an operation of this type.
+    """Return spatial dims with a window, at least one, for an operation of this type.
 
     dh 0 is dense. Without oh, the padding is the same on both sides, and its default is 0. Without
     ph, oh determines the padding, and half of it is at the start. prh gives the right padding if it
@@ -84,7 +84,7 @@ def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
 
 
 def axes_of(letters: Mapping[str, int], *, has_window: bool) -> dict[str, Dims]:
-    """Axis -> its numbers in the order of `KINDS`. Without a window, only its size."""
+    """Return axis -> its numbers in the order of `KINDS`; without a window, only its size."""
     rows = _rows(letters)
     if has_window:
         return {axis: _completed(axis, row, Windowed) for axis, row in rows.items()}
@@ -92,7 +92,7 @@ def axes_of(letters: Mapping[str, int], *, has_window: bool) -> dict[str, Dims]:
 
 
 def _completed(axis: str, row: Row, operation: type[Windowed]) -> Dims:
-    """(src, dst, kernel, stride, dilation, left, right) of one axis, in the order of `KINDS`."""
+    """Return (src, dst, kernel, stride, dilation, left, right) of one axis, as in `KINDS`."""
     for kind in "ik":
         if kind not in row:
             given = ", ".join(f"{kind}{axis}" for kind in row)
@@ -113,7 +113,7 @@ def _completed(axis: str, row: Row, operation: type[Windowed]) -> Dims:
 
 
 def _padding(i: int, o: int, k: int, stride: int, dilation: int) -> int:
-    """The sum of left and right padding that gives exactly `o` outputs."""
+    """Return the sum of left and right padding that gives exactly `o` outputs."""
     return (o - 1) * stride + effective_kernel(k, dilation) - i
 
 

@@ -12,7 +12,7 @@ _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # quoted blanks belong to a word
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines without comments. A backslash at the end joins a line with the next one.
+    """Yield numbered lines without comments. A backslash at the end joins a line with the next.
 
     After a comma, =, : or +, the next line continues the word.
     """
@@ -31,6 +31,6 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def split(line: str) -> list[str]:
-    """The words of a line, up to a word that begins with #."""
+    """Return the words of a line, up to a word that begins with #."""
     words = _WORD.findall(line)
     return list(itertools.takewhile(lambda word: not word.startswith("#"), words))

@@ -1,7 +1,8 @@
 """Checks of the values that plugins return: one function per kind of value.
 
-Each function returns a checked value or raises `PluginError`. Whatever else a plugin raises, such
-as SystemExit, becomes an `Exception` here, but KeyboardInterrupt belongs to the user.
+Each function returns a checked value or raises `PluginError`. Any other exception of a plugin, such
+as SystemExit, becomes an `Exception` here. KeyboardInterrupt is raised unchanged, because the user
+caused it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MOST_LETTERS}}}")
 
 
 def guarded(call: Callable[..., T], *arguments: Any) -> T:
-    """Call code of a plugin. What is neither an Exception nor the user's becomes `PluginError`."""
+    """Call code of a plugin. Exceptions such as SystemExit become `PluginError`.
+
+    An `Exception` and the user's KeyboardInterrupt are raised unchanged.
+    """
     try:
         return call(*arguments)
     except (Exception, KeyboardInterrupt):
@@ -72,7 +76,7 @@ def guarded(call: Callable[..., T], *arguments: Any) -> T:
 
 
 def backends_of(results: Sequence[object], plugin: str) -> list[Backend]:
-    """The backends that the hook of a plugin returned, as plain objects."""
+    """Return the backends that the hook of a plugin returned, as plain objects."""
     if not results:
         _fail(f"plugin {plugin!r}: dnncore_backends must return Backend objects; got None")
     given = [item for result in results for item in _as_sequence(result)]
@@ -144,7 +148,7 @@ def _path(value: object, what: str) -> str:
 
 
 def _name(value: object, what: str) -> str:
-    """Names stand in lists with commas and before colons, and are printed."""
+    """Return a valid name. Names stand in lists with commas and before colons, and are printed."""
     if not isinstance(value, str):
         _fail(f"{what} must be a string; got {shown(value)}")
     text = str(value)
@@ -162,7 +166,7 @@ def _name(value: object, what: str) -> str:
 def implementations_of(
     table: object, backend: str, path: str
 ) -> tuple[list[Implementation[Any]], list[str]]:
-    """The valid implementations of a table, and what is wrong with the other entries."""
+    """Return the valid implementations of a table, and texts about the other entries."""
     if not isinstance(table, Sequence) or isinstance(table, str | bytes):
         _fail(f"{path} must be a sequence of Implementation objects; got {shown(table)}")
     found: list[Implementation[Any]] = []
@@ -206,7 +210,7 @@ def _is_printable(text: str) -> bool:
 
 
 def engine_class(found: object, kind: str) -> type[Engine]:
-    """The class of an engine kind."""
+    """Return the class of an engine kind."""
     if not (isinstance(found, type) and issubclass(found, Engine)):
         _fail(f"engine {kind!r}: its class must derive from Engine; got {shown(found)}")
     own = getattr(found, "kind", None)
@@ -221,7 +225,7 @@ def engine_class(found: object, kind: str) -> type[Engine]:
 
 
 def devices_of(engine: type[Engine], kind: str) -> list[Device]:
-    """The devices that an engine class lists. Raises whatever `devices` raises, if an Exception."""
+    """Return the devices of an engine class. Raises the error of `devices`, as an `Exception`."""
     found: object = guarded(engine.devices)
     if not isinstance(found, Sequence) or isinstance(found, str | bytes):
         _fail(f"{kind}: devices() must return a sequence of Device objects; got {shown(found)}")
@@ -233,7 +237,7 @@ def devices_of(engine: type[Engine], kind: str) -> list[Device]:
 
 
 def opened(engine: type[Engine], kind: str, index: int) -> Engine:
-    """A new engine. Raises whatever its constructor raises, if it is an Exception."""
+    """Return a new engine. Raises the error of its constructor, as an `Exception`."""
     found: object = guarded(engine, index)
     if not isinstance(found, Engine):
         _fail(f"engine '{kind}:{index}': its class must make an Engine; got {shown(found)}")
@@ -241,7 +245,7 @@ def opened(engine: type[Engine], kind: str, index: int) -> Engine:
 
 
 def is_lost(engine: Engine) -> bool:
-    """Whether the device of an engine can be used no more."""
+    """Whether the device of an engine can no longer be used."""
     try:
         found: object = guarded(lambda: engine.is_lost)
     except Exception as error:
@@ -258,7 +262,7 @@ def is_lost(engine: Engine) -> bool:
 def answer(
     implementation: Implementation[Any], op: Operation, attr: Attributes, engine: Engine, hint: Any
 ) -> Accepted | Refused:
-    """Ask an implementation. Raises whatever it raises, if it is an Exception."""
+    """Return the answer of an implementation. Raises its error, as an `Exception`."""
     return guarded(
         lambda: _checked(implementation.answer(op, attr, engine, hint), op, method="accept")
     )
@@ -267,9 +271,9 @@ def answer(
 def tuned(
     accepted: Accepted, op: Operation, requested: Mapping[str, KnobValue]
 ) -> Accepted | Refused:
-    """The acceptance with the requested values of knobs, all others at their defaults.
+    """Return the acceptance with the requested values of knobs, and defaults for all other knobs.
 
-    Raises whatever `tune` raises, if it is an Exception.
+    Raises the error of `tune`, as an `Exception`.
     """
     known = {knob.name: knob for knob in accepted.knobs}
     for name, value in requested.items():
@@ -281,7 +285,7 @@ def tuned(
             values = shortened(", ".join(map(str, known[name].values)))
             return Refused("attribute", f"knob {name!r} must be one of {values}; got {value!r}")
     tune = accepted.tune
-    assert tune is not None  # `_broken` refuses acceptances with knobs and without it
+    assert tune is not None  # `_broken` refuses acceptances with knobs and without `tune`
     all_values = {knob.name: requested.get(knob.name, knob.default) for knob in accepted.knobs}
     found = guarded(lambda: _checked(tune(all_values), op, method="tune"))
     # The problem's knobs and their defaults do not depend on the values.
@@ -365,7 +369,7 @@ def _broken_knobs(knobs: Any, tune: object) -> Iterator[tuple[str, object]]:
 
 
 def _fits(asked: object, got: object) -> bool:
-    """Whether a field of the answer is that of the request, or the resolution of `any` or auto."""
+    """Whether a field of the answer equals that of the request, or resolves its `any` or auto."""
     if isinstance(asked, MemoryDesc) and isinstance(got, MemoryDesc) and asked.is_any:
         return (asked.dims, asked.data_type) == (got.dims, got.data_type)
     if isinstance(asked, tuple) and isinstance(got, tuple) and len(asked) == len(got):
@@ -382,17 +386,17 @@ def _is_whole(value: object) -> bool:
 
 
 def estimate(accepted: Accepted, engine: Engine) -> tuple[float, str]:
-    """The estimated seconds of an execution on `engine`, and the origin of the estimate."""
+    """Return the estimated seconds of an execution on `engine`, and the origin of the estimate."""
     if accepted.seconds is not None:
         return float(accepted.seconds), "its own estimate"
-    assert accepted.efficiency is not None  # `_broken` refuses acceptances with neither
+    assert accepted.efficiency is not None  # `_broken` refuses acceptances without an estimate
     op, efficiency = accepted.op, float(accepted.efficiency)
     ideal = peaks(engine).ideal_seconds(op.flops, op.bytes, op.data_type)
     return ideal / efficiency, f"efficiency {efficiency:.3g} of {engine.name}'s peaks"
 
 
 def peaks(engine: Engine) -> Peaks:
-    """The engine's peaks."""
+    """Return the engine's peaks."""
     found: object = guarded(lambda: engine.peaks)
     if not isinstance(found, Peaks):
         _fail(f"engine {engine.name}: peaks must be a Peaks object; got {shown(found)}")
@@ -400,7 +404,7 @@ def peaks(engine: Engine) -> Peaks:
 
 
 def executable(accepted: Accepted) -> Executable:
-    """Build the executable. Raises whatever `build` raises, if it is an Exception."""
+    """Build and return the executable. Raises the error of `build`, as an `Exception`."""
     found: object = guarded(accepted.build)
     if not isinstance(found, Executable):
         _fail(f"build returned {shown(found)}, not an Executable")

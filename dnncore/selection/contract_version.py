@@ -1,4 +1,4 @@
-"""The check of the version of the contract that a backend was written for."""
+"""The check of the contract version for which a backend was written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
 
 def checked_version(given: object, what: str) -> str:
-    """Return the version as "major.minor" if this core can run a backend that was written for it.
+    """Return the version as "major.minor" if this core can run backends of this version.
 
-    given: the backend's `api_version`. The number 1 means "1.0", as before there were minor
-        versions.
+    given: the backend's `api_version`. The number 1 means "1.0": early versions had no minor
+        number.
     what: the backend, for messages.
 
     Raises `PluginError` for another major version and for a newer minor one.

@@ -5,10 +5,10 @@
     opencl:nvidia h200, gpu:amd  words of the description of a device of this kind or type
     nvidia, pocl                 words of the description of any device
 
-Case is ignored. A description has the device's type, name, vendor and version; each
-word must be a whole word of it. A number after the colon is always an index. If a name has several
-meanings, the first in this list is used. If it means several devices, the first in the order of
-`dnncore devices` is used.
+Case is ignored. A description contains the device's type, name, vendor and version; each word must
+be a whole word of the description. A number after the colon is always an index. If a name has
+several meanings, the first in this list is used. If it means several devices, the first in the
+order of `dnncore devices` is used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DeviceStatus:
 def matching(name: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
     """Return the rows with devices that `name` means, in their order.
 
-    rows: must contain all devices of an engine kind or none, because an index counts them.
+    rows: all or none of the devices of each engine kind, because an index counts these devices.
     """
     rows = [row for row in rows if row.device]
     head, colon, tail = _parts(name)
@@ -78,7 +78,7 @@ def matching(name: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
 
 
 def no_match(name: str, rows: Sequence[DeviceStatus], there: str) -> DnnError:
-    """Return the error for a name that means none of these rows; `there` lists all devices.
+    """Return the error for a name that means none of these rows. `there` lists all devices.
 
     `EngineUnavailable` for a kind or type without such a device, else `BackendNotFound`.
     """
@@ -121,7 +121,7 @@ def _of_kind_or_type(head: str, rows: Sequence[DeviceStatus]) -> list[DeviceStat
 
 
 def _described(words: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
-    """The rows whose description contains each word; one of the words must have a letter."""
+    """Return the rows whose description contains each word; one word must contain a letter."""
     if not _has_letters(words):
         return []
     wanted = [re.compile(rf"(?<!\w){re.escape(word)}(?!\w)") for word in words.split()]

@@ -39,7 +39,7 @@ class HostFallback(Implementation[Operation]):
     def accept(
         self, op: Operation, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what the CPU's implementation accepts with plain formats.
+        """Accept the problems that the CPU's implementation accepts with plain formats.
 
         The estimate includes the transfers. Its knobs have their defaults.
         """
@@ -68,9 +68,10 @@ class HostFallback(Implementation[Operation]):
     def _ask(
         self, op: Operation, attr: Attributes, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Ask the CPU's implementation. Where it chooses a format that is not plain, it gets one.
+        """Return the answer of the CPU's implementation. If it chooses a format that is not plain,
+        repeat the request with a plain format.
 
-        The device's own implementations take plain formats, and seldom those of the CPU.
+        The device's own implementations support plain formats, but seldom the CPU's formats.
         """
         answer = answers.answer(self._implementation, op, attr, self._cpu, hint)
         if isinstance(answer, Refused):

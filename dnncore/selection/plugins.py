@@ -88,11 +88,11 @@ class Registry:
         self._objects: dict[str, Any] = {}
         self._tables: dict[tuple[str, type], list[tuple[Backend, Implementation[Any]]]] = {}
         self._engines: MemoryCache[Engine] = MemoryCache(sys.maxsize)  # by kind, index, losses
-        self._losses: dict[tuple[str, int], int] = {}  # lost engines, by kind and index
+        self._losses: dict[tuple[str, int], int] = {}  # number of lost engines, by kind and index
         self._names: dict[str, tuple[str, int]] = {}
         self._discovered = False
         self._is_discovering = False
-        self._known: set[tuple[str, str]] = set()  # entry points that were loaded, or failed
+        self._known: set[tuple[str, str]] = set()  # entry points that were loaded or failed to load
         self._lock = threading.RLock()
         hold_at_fork(self._lock, PLUGINS)
         self._manager = pluggy.PluginManager("dnncore")
@@ -111,7 +111,7 @@ class Registry:
                 return
             self._is_discovering = True
             try:
-                from importlib.metadata import entry_points  # a third of `import dnncore`
+                from importlib.metadata import entry_points  # a third of `import dnncore`'s time
 
                 entries = sorted(entry_points(group=GROUP), key=_by_name)
                 for entry in entries:
@@ -126,7 +126,9 @@ class Registry:
             warn_of_unknown(variable, names, sorted(distributions))
 
     def _load_entry(self, entry: EntryPoint) -> None:
-        """Load a plugin, unless that was done before a plugin ended the discovery by an error."""
+        """Load a plugin, unless it was loaded before another plugin ended the discovery by an
+        error.
+        """
         key = entry.name, entry.value
         if key not in self._known:
             self._load_new_entry(entry)
@@ -172,7 +174,7 @@ class Registry:
             return found
 
     def _ask(self, plugin: object, origin: BackendStatus) -> list[Backend]:
-        """Call the plugin's hook, and no other one's."""
+        """Call only this plugin's hook."""
         self._manager.register(plugin, name=f"{origin.name}@{id(plugin)}")
         self._manager.check_pending()
         if not self._manager.get_hookcallers(plugin):
@@ -247,13 +249,13 @@ class Registry:
             warnings.warn(text, PluginWarning, stacklevel=1)
 
     def _row_of(self, origin: BackendStatus) -> str:
-        """The name of the row of a failure: its distribution's if another one has the backend."""
+        """Return a failure's row name: the distribution's if another one has the backend."""
         owner = self.loaded.get(origin.name)
         is_taken = owner is not None and owner.status.distribution != origin.distribution
         return origin.distribution if is_taken and origin.distribution else origin.name
 
     def fail(self, backend: str, reason: str) -> None:
-        """Report a fault of a backend, in `dnncore backends` and, once, as a `PluginWarning`."""
+        """Report a fault of a backend in `dnncore backends` and, once, as a `PluginWarning`."""
         if backend in self.loaded:
             self._fail(self.loaded[backend].status, PluginError(reason))
 
@@ -311,7 +313,7 @@ class Registry:
         return found
 
     def array_kinds(self) -> dict[str, str]:
-        """Return where the kinds of arrays are, by the classes of arrays that backends know."""
+        """Return the paths of array kinds, by the classes of arrays that backends support."""
         self.discover()
         return {
             theirs: ours
@@ -332,7 +334,7 @@ class Registry:
             self._objects[path] = answers.guarded(getattr, imported, attribute)
 
     def engine_class(self, kind: str) -> type[Engine]:
-        """The class of an engine kind; raises `BackendNotFound` or `EngineUnavailable`."""
+        """Return the class of an engine kind; raises `BackendNotFound` or `EngineUnavailable`."""
         if kind == CpuEngine.kind:
             return CpuEngine
         self.discover()
@@ -361,7 +363,7 @@ class Registry:
     def failures_of(
         self, kinds: Collection[str], operation: type[Operation]
     ) -> list[BackendStatus]:
-        """Return the failed backends that compute this on engines of these kinds, or may do so.
+        """Return the failed backends that compute, or may compute, this on engines of these kinds.
 
         The contents of a plugin that could not be loaded are unknown.
         """
@@ -375,14 +377,14 @@ class Registry:
     def excuses(self, kinds: Collection[str] = (), operation: type[Operation] = Operation) -> str:
         """List `failures_of` with the reasons, for the end of a message.
 
-        Without arguments, the plugins that could not be loaded.
+        Without arguments, list the plugins that could not be loaded.
         """
         return _absent(self.failures_of(kinds, operation))
 
     def engine(self, name: str) -> Engine:
         """Open the first device that `name` means (see `meant`).
 
-        Each device has one object, until this is lost.
+        Each device has one engine object, until that engine is lost.
         """
         if not isinstance(name, str):
             raise BackendNotFound(
@@ -400,7 +402,7 @@ class Registry:
             self._forget_lost(found, *key)
 
     def _forget_lost(self, engine: Engine, kind: str, index: int, losses: int) -> None:
-        """Let the next look-up open the device anew. Several threads may do this for one engine."""
+        """Let the next look-up open the device again. Several threads may do this at once."""
         self._losses[kind, index] = losses + 1
         self._engines.forget(lambda key: key == (kind, index, losses))
         primitives.forget(lambda key: any(part is engine for part in key))
@@ -470,7 +472,7 @@ class Registry:
         return [row for _, row in sorted({**ok, **self.failures}.items())]
 
     def probe_devices(self) -> Iterator[DeviceStatus]:
-        """One row per device, and one per engine kind that cannot be opened."""
+        """Return one row per device, and one per engine kind that cannot be opened."""
         for kind in self.kinds():
             try:
                 rows = self._devices(kind)
@@ -491,8 +493,8 @@ def engine(name: str | None = None) -> Engine:
 
     name: an engine kind, "cpu" or "opencl"; a device by its index, "opencl:1"; a type of device,
         "gpu", of any backend; words of a device's description, "opencl:nvidia h200" or "nvidia".
-        Case is ignored. The module `dnncore.selection.device_names` has all rules.
-        By default, the name in `DNNCORE_ENGINE`, else "cpu".
+        Case is ignored. The module `dnncore.selection.device_names` documents all rules. By
+        default, the name in `DNNCORE_ENGINE`, else "cpu".
 
     All calls that mean one device return one object. If that engine is lost (`Engine.is_lost`), the
     call opens a new one; memories, streams and primitives of the lost one cannot be used with it.
@@ -513,12 +515,12 @@ def engine(name: str | None = None) -> Engine:
 
 
 def backends() -> list[BackendStatus]:
-    """All backends with their status. This imports the tables of all backends."""
+    """Return all backends with their status. This imports the tables of all backends."""
     return registry.probe()
 
 
 def devices() -> list[DeviceStatus]:
-    """All devices that `engine` can open, and the engine kinds that cannot be opened."""
+    """Return all devices that `engine` can open, and the engine kinds that cannot be opened."""
     return list(registry.probe_devices())
 
 
@@ -548,16 +550,16 @@ def unregister(plugin: object) -> None:
 
 
 def warn_of_unknown(variable: str, known: Sequence[str], prefixes: Sequence[str] = ()) -> None:
-    """Warn of names in an environment variable that are no backend.
+    """Warn of names in an environment variable that are not names of backends.
 
-    Of a pattern of implementations the first part counts. It may also have wildcards or be one of
-    `prefixes`.
+    For a pattern of implementations, the first part is checked. It may also contain wildcards or be
+    one of `prefixes`.
     """
     found = [name.partition(":")[0] for name in _names(os.environ.get(variable, ""))]
     unknown = [name for name in found if name not in (*known, *prefixes) and not WILD & set(name)]
     if unknown:
         text = f"{variable}: unknown backend {', '.join(unknown)}; there are: {', '.join(known)}"
-        warnings.warn(text, stacklevel=1)  # always the same place, so that it is shown once
+        warnings.warn(text, stacklevel=1)  # always the same place, so that Python shows it once
 
 
 def _absent(rows: Iterable[BackendStatus | DeviceStatus]) -> str:
@@ -573,13 +575,13 @@ def _name_of(plugin: object) -> str:
 
 
 def _by_name(entry: EntryPoint) -> tuple[bool, str, str]:
-    """The built-in backends come first, so that no plugin takes their names, kinds or role."""
+    """Sort built-in backends first, so that no plugin takes their names, kinds or role."""
     foreign = entry.dist is None or entry.dist.name != "dnncore"
     return foreign, entry.name, entry.value
 
 
 def _blocked(names: set[str]) -> str:
-    """Why the variables block an entry point with the names of itself and of its distribution."""
+    """Return why the variables block an entry point: names are its own and its distribution's."""
     allowed = os.environ.get("DNNCORE_BACKENDS", "")
     if _names(allowed) and names.isdisjoint(_names(allowed)):
         return f"not in DNNCORE_BACKENDS={allowed}"

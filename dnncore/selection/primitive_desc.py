@@ -55,7 +55,7 @@ class PrimitiveDesc:
     engine: an engine, by default `dnncore.engine()`.
     hint: the forward primitive descriptor of a backward operation.
     impl: comma-separated name patterns; the implementation must match one. The pattern `note:WORD`
-        matches implementations with this note; `notes` has the words.
+        matches implementations with this note; `notes` lists the words.
     skip_impl: comma-separated name patterns; the implementation must match none.
     knobs: values of the implementation's parameters by name, such as `{"group": 128}`. Only
         implementations that have all of these knobs and values accept.
@@ -122,7 +122,9 @@ class PrimitiveDesc:
 
     @property
     def arguments(self) -> tuple[tuple[Argument, MemoryDesc], ...]:
-        """The primitive's arguments in binding order: the operation's, then the attributes'."""
+        """The primitive's arguments in binding order: those of the operation, then of the
+        attributes.
+        """
         return self._arguments
 
     @property
@@ -157,7 +159,7 @@ class PrimitiveDesc:
 
     @property
     def exact(self) -> bool:
-        """Whether results for small whole numbers are exact."""
+        """Whether results for small integers are exact."""
         return self._candidate.accepted.exact
 
     @property
@@ -182,12 +184,12 @@ class PrimitiveDesc:
 
     @property
     def knob_values(self) -> dict[str, KnobValue]:
-        """The values of all knobs: those that were requested, and the defaults of the others."""
+        """The values of all knobs: requested values, and defaults of the other knobs."""
         return {knob.name: knob.default for knob in self.knobs} | self.requested_knobs
 
     @property
     def requested_knobs(self) -> dict[str, KnobValue]:
-        """The values that `knobs=` has chosen."""
+        """The values that were requested by `knobs=`."""
         return dict(self._request.knobs)
 
     @property
@@ -286,7 +288,7 @@ class PrimitiveDesc:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The values that determine the executable. Equal keys share one executable."""
+        """Return the values that determine the executable. Equal keys share one executable."""
         request = self._request
         return (
             self.op,
@@ -307,7 +309,7 @@ class PrimitiveDesc:
         return hash(self.key)
 
     def __copy__(self) -> PrimitiveDesc:
-        """A primitive descriptor is immutable; its copy, also a deep one, is itself."""
+        """Return the primitive descriptor itself, also for a deep copy: it is immutable."""
         return self
 
     def __deepcopy__(self, memo: object) -> PrimitiveDesc:
@@ -349,7 +351,7 @@ def _get(pd: PrimitiveDesc) -> Executable:
 
 
 def _get_observed(pd: PrimitiveDesc) -> Executable:
-    """As `_get`; also notify the observers of the creation, its seconds and its origin."""
+    """Do the same as `_get`; also notify the observers of the creation, its time and origin."""
     start, before = time.perf_counter(), stats()
     origin = "cache_hit"
 
@@ -394,7 +396,7 @@ def _choose(
     host_fallback: bool | None = None,
     knobs: Mapping[str, KnobValue] | None = None,
 ) -> tuple[Request, Selection]:
-    """Check the request, ask all implementations, and notify the observers."""
+    """Check the request, query all implementations, and notify the observers."""
     attr = DEFAULT_ATTRIBUTES if attr is None else attr
     engine = open_engine() if engine is None else engine
     _check_types(
@@ -433,7 +435,7 @@ def _check_types(*rows: tuple[object, Any, str, str]) -> None:
 
 
 def _none_accepts(request: Request, selection: Selection) -> str:
-    """The message: the problem, each refusal, and a remedy."""
+    """Return the message: the problem, each refusal, and a remedy."""
     reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
     text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
     excuses = registry.excuses(*_key(request))
@@ -456,13 +458,13 @@ def _none_accepts(request: Request, selection: Selection) -> str:
 
 
 def _key(request: Request) -> tuple[set[str], type[Operation]]:
-    """The engine kinds and the operation of the implementations that were candidates."""
+    """Return the engine kinds and the operation of the implementations that were candidates."""
     kinds = {engine.kind for engine in (request.engine, request.src_engine) if engine is not None}
     return kinds | ({"cpu"} if request.allows_host_fallback else set()), type(request.op)
 
 
 def _warn_reference(pd: PrimitiveDesc) -> None:
-    """Warn once per kind of operation that a slow implementation was selected."""
+    """Warn once per kind of operation that the slow reference was selected."""
     kind = type(pd.op)
     if kind in _warned:
         return

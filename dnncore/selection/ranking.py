@@ -56,7 +56,7 @@ class Request:
 
     @property
     def allows_host_fallback(self) -> bool:
-        """The user's choice, else `DNNCORE_HOST_FALLBACK`."""
+        """Return the user's choice, else `DNNCORE_HOST_FALLBACK`."""
         if self.host_fallback is None:
             return flag("DNNCORE_HOST_FALLBACK", False)
         return self.host_fallback
@@ -79,7 +79,7 @@ class Candidate:
 
     @property
     def manner(self) -> tuple[str, ...]:
-        """How it computes, as texts: its detail and its notes."""
+        """Describe how the implementation computes, as texts: its detail and its notes."""
         details = (self.accepted.detail,) if self.accepted.detail else ()
         return (*details, *self.accepted.notes)
 
@@ -92,9 +92,9 @@ class Selection:
     refusals: tuple[Refusal, ...]
 
 
-# Of names and patterns beside those of backends.
+# Names and patterns other than those of backends.
 PREFIXES = tuple(prefix.rstrip(":") for prefix in (host_fallback.PREFIX, transfer.PREFIX, NOTE))
-NOT_MATCHED = "not matched by impl="  # the start of this reason of a refusal
+NOT_MATCHED = "not matched by impl="  # the start of the reason for this refusal
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ _selections: MemoryCache[Selection] = MemoryCache(1024)
 
 
 def select(request: Request) -> Selection:
-    """Ask all implementations, apply the user's filters and rank. The result is cached."""
+    """Query all implementations, apply the user's filters and rank. The result is cached."""
     filters = _Filters(
         _patterns(request.impl, "DNNCORE_IMPL"),
         _patterns(request.skip_impl, "DNNCORE_SKIP_IMPL"),
@@ -134,14 +134,14 @@ def select(request: Request) -> Selection:
 
 
 def is_wanted(request: Request, candidate: Candidate) -> bool:
-    """Whether the user asks for this implementation by a pattern, or prefers its backend."""
+    """Whether the user requests this implementation by a pattern or prefers its backend."""
     preferred = candidate.backend in _patterns(None, "DNNCORE_PREFER")
     patterns = _patterns(request.impl, "DNNCORE_IMPL")
     return preferred or _matches(candidate.impl_name, patterns, candidate.accepted.notes)
 
 
 def forget() -> None:
-    """Drop all cached selections, so that the next ones ask every implementation again."""
+    """Drop all cached selections, so that the next ones query every implementation again."""
     _selections.clear()
 
 
@@ -160,7 +160,7 @@ def _select(request: Request, filters: _Filters) -> Selection:
 
 
 def _ask(request: Request, filters: _Filters) -> tuple[list[Candidate], list[Refusal]]:
-    """Ask all implementations."""
+    """Query all implementations."""
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
     for backend, implementation in _implementations(request, candidates):
@@ -181,7 +181,7 @@ def _implementations(
     """Yield implementations of the engine, then host fallbacks; for two engines, the crossings.
 
     accepting: the candidates so far. If there are any, host fallbacks that the user does not allow
-        are left out, because they would require an import of the CPU's backends.
+        are omitted, because they require an import of the CPU's backends.
     """
     if request.src_engine is not None and request.src_engine is not request.engine:
         for side in (request.engine, request.src_engine):
@@ -199,7 +199,7 @@ def _implementations(
 def _consider(
     backend: Backend, implementation: Implementation[Any], request: Request
 ) -> Candidate | Refused:
-    """Ask one implementation; an exception in it does not affect the others."""
+    """Query one implementation; an exception in it does not affect the others."""
     try:
         answer = answers.answer(
             implementation, request.op, request.attr, request.engine, request.hint

@@ -21,11 +21,11 @@ def reorder(
 ) -> Memory:
     """Return a memory with the values of `memory`, laid out as `desc` on `engine`.
 
-    It is `memory` itself if layout and engine are the same, else a new memory.
+    The result is `memory` itself if layout and engine are the same, else a new memory.
 
-    desc: by default the memory's own.
-    engine: by default the memory's own.
-    stream: of one of the two engines; without a stream, the call waits for the copy.
+    desc: the descriptor of the result; by default the memory's own.
+    engine: the engine of the result; by default the memory's own.
+    stream: a stream of one of the two engines. Without a stream, the call waits for the copy.
 
     Raises `DescriptorError` for other dims or an `any` format.
     """

@@ -1,8 +1,8 @@
 """Crossings: reorders whose src and dst are on different engines.
 
 The engines' copy commands transfer the bytes. One of the engines converts them, with its reorder
-implementation. If both engines have one, the estimates decide. Between two devices, the bytes pass
-through host memory.
+implementation. If both engines have such an implementation, the estimates decide. Between two
+devices, the bytes pass through host memory.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class Crossing(Implementation[Reorder]):
     def accept(
         self, op: Reorder, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what `side` accepts. The estimate includes the transfer at the lower bandwidth.
+        """Accept the problems that `side` accepts. The estimate includes the transfer at the lower
+        bandwidth.
 
-        Operands of post-ops have no engine of their own here, and the staging memory of src's side
-        does not have what dst held.
+        Post-ops are restricted: their operands have no engine here, and the staging memory on src's
+        side does not contain the old values of dst.
         """
         if rows := attr.arguments(op):
             return Refused("attribute", f"takes no operand between engines; got {rows[0][0].name}")
@@ -112,7 +113,7 @@ class _CrossingExecutable(Executable):
 
 
 def _on(own: Stream, run: Run) -> Run:
-    """Run on the caller's stream if it is of the engine of `own`, else on `own`, and wait.
+    """Run on the caller's stream if it belongs to the engine of `own`, else on `own`, and wait.
 
     Without the wait, later commands of the caller's stream could overtake the run. The scratchpad
     of the run may be that of `own`.
@@ -158,7 +159,7 @@ def _copy(src: Memory, dst: Memory) -> Run:
 
 
 def host_engine() -> Engine:
-    """The engine of host memory."""
+    """Return the engine of host memory."""
     from dnncore.selection.plugins import engine
 
     return engine("cpu")

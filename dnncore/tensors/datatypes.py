@@ -39,7 +39,7 @@ class DataType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one unpacked element, as in numpy; a 4-bit element takes a whole byte there."""
+        """Bytes of one unpacked element, as in numpy. A 4-bit element takes a whole byte there."""
         return self.dtype.itemsize
 
     @property
@@ -49,7 +49,7 @@ class DataType:
 
     @property
     def is_float(self) -> bool:
-        """Whether values are floating point; `np.issubdtype` returns False for the ml_dtypes."""
+        """Whether values are floating point. For ml_dtypes, `np.issubdtype` returns False."""
         return self.accumulation in ("f32", "f64")
 
     def nbytes(self, count: int) -> int:
@@ -121,8 +121,8 @@ def rounded(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[An
     """Convert numbers to another type; float64 is rounded once to each floating type.
 
     ml_dtypes rounds float64 to float32 first. If that is inexact, an odd last bit makes the second
-    rounding right (S. Boldo and G. Melquiond 2008). The reference has its own function, because it
-    is an oracle.
+    rounding right (S. Boldo and G. Melquiond 2008). The reference has its own function, so that it
+    checks this one.
     """
     values = np.asarray(values)
     if values.dtype != np.float64 or dtype.isbuiltin == 1:

@@ -103,7 +103,7 @@ def canonical_tag(order: Iterable[int], inner_blocks: Iterable[tuple[int, int]] 
 
 
 def _is_rank_free(outer: str) -> bool:
-    """Whether `x` stands for other dims. The tag `x` is the domain tag of vectors."""
+    """Whether `x` means other dims. The tag `x` alone is the domain tag of vectors."""
     return outer != "x" and outer.count("x") == 1
 
 

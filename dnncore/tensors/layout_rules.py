@@ -53,7 +53,7 @@ def integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
     """Return `values` as a tuple of Python ints."""
     if isinstance(
         values, bytes | bytearray | memoryview | Set | Mapping
-    ):  # no order, or no numbers
+    ):  # not iterable, or not integers
         refuse(f"{what} must be a sequence of integers; got {values!r}")
     try:
         # An iterable may be infinite; more than MAX_NDIMS values are an error anyway.
@@ -76,7 +76,7 @@ def check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> None
 
 
 def check_range(padded: Dims, outer: Dims, strides: Dims, offset0: int) -> None:
-    """Refuse layouts whose bytes cannot be counted in 64 bits, as numpy and kernels do."""
+    """Refuse layouts whose bytes cannot be counted in 64 bits, as numpy and kernels count them."""
     last = offset0 + sum(map(operator.mul, outer, strides))
     if max(math.prod([n or 1 for n in padded]), last) >= LARGEST:
         refuse(

@@ -2,8 +2,8 @@
 
 A layout is a stride per logical dim, counted in elements, plus a list of inner blocks. A dim of
 size n that is split into blocks of B elements takes ceil(n / B) blocks. Its stride is the step from
-block to block. The elements that its last block lacks are padding, which is zero after every
-primitive. The inner blocks are packed, last one fastest, innermost in memory:
+block to block. Its last block may be incomplete. The missing elements are padding, which is zero
+after every primitive. The inner blocks are packed, last one fastest, innermost in memory:
 
     offset(i) = offset0 + sum over d of (i_d // B_d) * stride_d + position inside the inner blocks
 """
@@ -225,7 +225,7 @@ class MemoryDesc:
         """
         try:
             return self._nbytes
-        except AttributeError:  # nobody has asked yet
+        except AttributeError:  # not computed yet
             object.__setattr__(self, "_nbytes", self._count_bytes())
             return self._nbytes
 
@@ -296,9 +296,9 @@ class MemoryDesc:
 
     @property
     def order_tag(self) -> str:
-        """As `tag`, also for layouts with gaps or repeats: the order and the inner blocks.
+        """The order of dims and the inner blocks as a tag, also for layouts with gaps or repeats.
 
-        With `strides` and `offset0` it makes an equal descriptor.
+        Together with `strides` and `offset0` it determines an equal descriptor.
         """
         if self._opaque:
             return self._opaque[0]
@@ -337,7 +337,7 @@ class MemoryDesc:
         outer, strides = self._outer, self.strides
 
         def place(dim: int) -> tuple[bool, int, int]:
-            # A dim of one block may have the stride of the dim outside it; it counts as inner.
+            # A dim of one block may have the stride of the next outer dim. It counts as inner.
             return strides[dim] != 0, -strides[dim], -outer[dim] if strides[dim] else dim
 
         return tuple(sorted(range(len(outer)), key=place))
@@ -345,7 +345,7 @@ class MemoryDesc:
     def matches(self, tag: str) -> bool:
         """Return whether the layout is that of `tag` for these dims, with any `offset0`.
 
-        Raises `DescriptorError` for a text that is no tag, or a tag of another rank.
+        Raises `DescriptorError` for a text that is not a tag, or a tag of another rank.
         """
         if not isinstance(tag, str):
             refuse(f"matches: a format tag is a string; got {tag!r}")
@@ -357,7 +357,7 @@ class MemoryDesc:
     def offset(self, index: Iterable[SupportsIndex]) -> int:
         """Return the place of the element `index`, in elements from the buffer's start.
 
-        `index` has one entry per dim, 0 <= entry < `padded_dims`, so padding has places, too.
+        `index` has one entry per dim, 0 <= entry < `padded_dims`, so padding has places as well.
         """
         self._require_blocked("offset")
         position = list(integers("index", index))
@@ -488,10 +488,11 @@ class MemoryDesc:
         return self._replace(dims=target, strides=strides, inner_blocks=blocks)
 
     def _reshaped(self, target: Dims) -> tuple[Dims, dict[int, int]]:
-        """Return the strides of `target` on this memory and the places of the blocked dims in it.
+        """Return the strides of `target` on this memory, and the places of the blocked dims in
+        `target`.
 
-        A blocked dim does not change. numpy decides what is possible for the plain dims between two
-        of them. Raises ValueError if it is impossible.
+        A blocked dim does not change. numpy decides whether the plain dims between two blocked dims
+        can be reshaped. Raises ValueError if this is impossible.
         """
         strides: Dims = ()
         place_of: dict[int, int] = {}
@@ -531,8 +532,8 @@ class MemoryDesc:
     def view(self, buffer: Buffer) -> Array:
         """Return the elements in `buffer` as a view of shape `physical_shape`.
 
-        `buffer` is one-dimensional, of uint8, and has at least `nbytes`. Raises for data types of
-        4 bits, since numpy cannot address half a byte.
+        `buffer` is one-dimensional, of uint8, and has at least `nbytes`. Raises an error for data
+        types of 4 bits, because numpy cannot address half a byte.
         """
         if DATA_TYPES[self.data_type].is_packed:
             refuse(f"view: elements must be whole bytes; got {self.data_type}; use unpack and pack")
@@ -591,13 +592,13 @@ class MemoryDesc:
 
     @property
     def _grouping(self) -> Dims:
-        """The physical axes, each dim followed by its inner blocks, outermost first."""
+        """Return the physical axes, each dim followed by its inner blocks, outermost first."""
         dim_of_axis = [*range(self.ndims), *(dim for dim, _ in self.inner_blocks)]
         return tuple(sorted(range(len(dim_of_axis)), key=dim_of_axis.__getitem__))
 
     @property
     def _logical(self) -> tuple[slice, ...]:
-        """The slices that remove the padding from an array of `padded_dims`."""
+        """Return the slices that remove the padding from an array of `padded_dims`."""
         return tuple(slice(size) for size in self.dims)
 
     def _check_buffer(self, buffer: Buffer) -> None:

@@ -39,5 +39,5 @@ _DRIVER_OF = {kind: driver for driver in DRIVERS.values() for kind in driver.ope
 
 
 def driver_of(kind: type[Operation]) -> Driver:
-    """The driver that writes operations of this type."""
+    """Return the driver that writes operations of this type."""
     return _DRIVER_OF[kind]

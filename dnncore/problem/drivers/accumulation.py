@@ -16,19 +16,19 @@ __all__ = ["PLAIN", "absolute", "accumulated", "exact", "norms", "number_of_term
 
 PLAIN = Attributes()
 
-# Products of squares of such numbers, and sums of a million of them, are within f32's range.
+# Products of squares of such numbers, and sums of a million such products, are in f32's range.
 LEAST, LARGEST = 2.0**-31, 2.0**26
 
 
 def number_of_terms(op: Operation) -> float:
-    """The mean number of products per element of the result, and 1 for a bias."""
+    """Return the mean number of products per element of the result, plus 1 for a bias."""
     return 1.0 + op.flops / (2.0 * max(1, op.result.nelems))
 
 
 def accumulated(
     op: Operation, inputs: Inputs, evaluate: Evaluate, terms: Any = None
 ) -> dict[str, Noise]:
-    """The noise of sums of products.
+    """Return the noise of sums of products.
 
     terms: the number of products of an element, as a number or an array.
     """
@@ -38,14 +38,15 @@ def accumulated(
 
 
 def norms(op: Operation, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
-    """The sums of products of the result, and their 2-norms; or twice the sum of absolute values.
+    """Return the sums of products of the result, and their 2-norms.
 
-    The latter if the order is not random, or if squares are beyond the range of f32.
+    If the order is not random, or if squares are beyond the range of f32, both are the sums of
+    absolute values.
     """
     if not (evaluate.random_order and all(map(_has_squares, inputs.values()))):
         size = absolute(op, inputs, evaluate)
         return size, size
-    squares = {  # but of indices in a workspace
+    squares = {  # indices in a workspace are not squared
         name: array if array.dtype.kind in "iu" else np.square(array)
         for name, array in inputs.items()
     }
@@ -57,7 +58,7 @@ def norms(op: Operation, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Arr
 
 
 def absolute(op: Operation, inputs: Inputs, evaluate: Evaluate) -> Array:
-    """The result for the absolute values of all inputs, in float64."""
+    """Return the result for the absolute values of all inputs, in float64."""
     sizes = evaluate(op, PLAIN, {name: np.abs(array) for name, array in inputs.items()})
     return sizes[op.result_name].astype(np.float64)
 
@@ -68,7 +69,7 @@ def _has_squares(array: Array) -> bool:
 
 
 def exact(_op: Operation, _inputs: Inputs, _evaluate: Evaluate) -> dict[str, Noise]:
-    """No error: values are moved, or rounded once when they are stored."""
+    """Return no error: values are moved, or rounded once when they are stored."""
     return {}
 
 
@@ -78,7 +79,9 @@ def weights_errors(
     evaluate: Evaluate,
     terms: Any = None,
 ) -> dict[str, Noise]:
-    """Gradients of weights, and of bias, which is the sum of a whole channel of diff_dst."""
+    """Return the noise of gradients of weights, and of bias, the sum of a whole channel of
+    diff_dst.
+    """
     errors = accumulated(op, inputs, evaluate, terms)
     if op.diff_bias is not None:
         values = inputs["diff_dst"].astype(np.float64)
@@ -91,7 +94,7 @@ def weights_errors(
 def sum_along(
     values: Array, axes: Any, terms: float, evaluate: Evaluate, *, keepdims: bool = False
 ) -> Noise:
-    """The noise of sums of an array in float64 along some axes."""
+    """Return the noise of sums of an array in float64 along some axes."""
     if not evaluate.random_order:
         size = np.abs(values).sum(axes, keepdims=keepdims)
         return summed(terms, size, size)

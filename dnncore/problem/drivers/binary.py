@@ -39,7 +39,7 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """Make the operation. It has two sources; select has a third one, the condition.
+    """Return the operation. It has two sources; select has a third source, the condition.
 
     If a source has fewer dims than src0, its last dims are 1. If its format is `any`, it has the
     format of src0. By default, the condition has the dims and format of src0 and the type s8.
@@ -64,7 +64,7 @@ def _completed(sources: list[Dims]) -> list[Dims]:
 
 
 def write(op: Binary) -> Settings:
-    """The inverse of `read`. The shape does not contain dst, which the sources determine."""
+    """The inverse of `read`. The shape omits dst, which the sources determine."""
     sources = [desc for row, desc in op.tensors() if row.direction == "in"]
     return {
         **write_tensors(op, DEFAULTS),

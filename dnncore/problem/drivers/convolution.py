@@ -98,14 +98,15 @@ def _draw_shape(draws: Draws) -> str:
 
 # -- error bounds ----------------------------------------------------------------------------------
 
-# Cells along a dim that Winograd transforms at once, at most: F(6x6, 3x3) is the largest in use.
+# The number of cells along a dim that Winograd transforms at once, at most. F(6x6, 3x3) is the
+# largest in use.
 TILE = 8
 SHARE = 9
 """A cell's largest share of the error of a tile is the mean of this many cells'."""
 
 
 def _error_factor(op: Convolution) -> float:
-    """The factor of the largest tile in `dnncore.planning.toom_cook`; 1 if sums are direct."""
+    """Return the factor of the largest tile of `dnncore.planning.toom_cook`; 1 for direct sums."""
     if op.algorithm == "direct":
         return 1.0
     _, oc, ic, *_ = op.grouped_weights
@@ -117,7 +118,7 @@ def _error_factor(op: Convolution) -> float:
 
 
 def _terms(op: Convolution) -> Array:
-    """The number of products of each element of the result, without those of padding."""
+    """Return the number of products of each element of the result, without those of padding."""
     _, oc, ic, *kernel = op.grouped_weights
     forward, backward = isinstance(op, ConvolutionForward), isinstance(op, ConvolutionBackwardData)
     counts = np.ones(())
@@ -134,7 +135,7 @@ def _terms(op: Convolution) -> Array:
 
 
 def _errors(op: Convolution, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
-    """Winograd adds up products of all cells near a window with all of its weights."""
+    """Return the noise. Winograd adds up products of all weights and all cells near a window."""
     if op.algorithm == "direct":
         return accumulated(op, inputs, evaluate, 1.0 + _terms(op))
     groups, oc, ic, *taps = op.grouped_weights
@@ -162,7 +163,7 @@ def _errors(op: Convolution, inputs: Inputs, evaluate: Evaluate) -> dict[str, No
 def _weights_errors(
     op: ConvolutionBackwardWeights, inputs: Inputs, evaluate: Evaluate
 ) -> dict[str, Noise]:
-    """Winograd adds up, for each tap, products with all cells near a window."""
+    """Return the noise. Winograd adds up, for each tap, products with all cells near a window."""
     errors = weights_errors(op, inputs, evaluate, _terms(op))
     if op.algorithm == "direct":
         return errors
@@ -178,7 +179,7 @@ def _weights_errors(
     sizes = gradients @ by_channel(_nearby(op, inputs["src"], power), ic).swapaxes(1, 2)
     sizes = np.broadcast_to(sizes.reshape(groups, oc, ic, *[1] * len(taps)), op.grouped_weights)
     sizes = sizes.reshape(op.diff_weights.dims)
-    terms = 1.0 + math.prod(taps) + count  # the transforms round, too
+    terms = 1.0 + math.prod(taps) + count  # the transforms also round
     if not evaluate.random_order:
         errors["diff_weights"] = summed(terms, sizes, sizes)
         return errors
@@ -190,10 +191,10 @@ def _weights_errors(
 
 
 def _nearby(op: Convolution, image: Array, power: int) -> Array:
-    """For each place of the other image: the size of |cells| of `image` in a tile around it.
+    """Return, for each place of the other image, the size of |cells|**power in a tile around it.
 
-    Without squares, this is the largest cell. The size of squares is their mean, or a share of the
-    largest, so that one large cell counts.
+    For power 1, the size is the largest cell. For squares, it is their mean, but at least a share
+    of the largest square, so that a single large cell has an effect.
     """
     image = np.abs(image.astype(np.float64)) ** power
     largest = _over_tiles(op, image, np.max)
@@ -205,7 +206,7 @@ def _nearby(op: Convolution, image: Array, power: int) -> Array:
 
 
 def _over_tiles(op: Convolution, image: Array, fold: Callable[..., Array]) -> Array:
-    """For each place of the other image: a maximum or a sum over a tile around it."""
+    """Return, for each place of the other image, a maximum or a sum over a tile around it."""
     for dim, ranges in enumerate(_ranges(op)):
         image = np.moveaxis(image, 2 + dim, 0)
         folded = [fold(image[cells], axis=0, initial=0.0) for cells in ranges]
@@ -214,7 +215,7 @@ def _over_tiles(op: Convolution, image: Array, fold: Callable[..., Array]) -> Ar
 
 
 def _ranges(op: Convolution) -> Iterator[list[slice]]:
-    """For each spatial dim and place of the other image: the cells of a tile around it."""
+    """Return, for each spatial dim and place of the other image, the cells of a tile around it."""
     backward = isinstance(op, ConvolutionBackwardData)
     places = op.src_role if backward else op.dst_role
     for dim, size in enumerate(places.dims[2:]):
@@ -246,7 +247,8 @@ GOLDEN = (
         {"diff_dst": [[[[1, 2], [3, 4]]]], "src": [[[[1, 2, 3], [4, 5, 6], [7, 8, 10]]]]},
         {"diff_weights": [[[[37, 47], [67, 81]]]], "diff_bias": [10]},
     ),
-    # Rounded once from f32, half to even: 2051 is between 2050 and 2052, 259 between 258 and 260.
+    # Results are rounded once from f32, half to even: 2051 is between 2050 and 2052, 259 between
+    # 258 and 260.
     Golden(
         "--conv --dir=FWD_D --dt=f16 mb1ic4ih1oc1oh1kh1ph0",
         {"src": [[[[2048]], [[1]], [[1]], [[1]]]], "weights": [[[[1]], [[1]], [[1]], [[1]]]]},

@@ -21,30 +21,30 @@ class Draws(Protocol):
     """Random values of one problem."""
 
     def one_of(self, values: Sequence[str]) -> str:
-        """One of some texts; the first is the simplest."""
+        """Return one of some texts; the first is the simplest."""
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from low to high."""
+        """Return a whole number from low to high."""
 
     def batch(self) -> int:
-        """A number of images, perhaps 0."""
+        """Return a number of images, which may be 0."""
 
     def channels(self) -> int:
-        """A number of channels, at least 1."""
+        """Return a number of channels, at least 1."""
 
     def dims(self, least: int = 1) -> list[int]:
-        """Dims, `least` to 6 of them; sizes may be 0."""
+        """Return from `least` to 6 dims; sizes may be 0."""
 
     def some_ones(self, dims: Sequence[int]) -> list[int]:
-        """The same dims, some of them 1."""
+        """Return the same dims, some of them replaced by 1."""
 
     def window(self) -> str:
-        """Sizes, kernel, strides, dilations and padding of up to three axes, as letters."""
+        """Return sizes, kernel, strides, dilations and padding of up to three axes, as letters."""
 
     def image(self) -> str:
-        """Sizes of up to three axes, as letters."""
+        """Return sizes of up to three axes, as letters."""
 
 
 def shape_text(*tensors: Sequence[int]) -> str:
-    """2x3:3x4."""
+    """Return dims as text, such as 2x3:3x4."""
     return ":".join("x".join(map(str, dims)) for dims in tensors)

@@ -23,8 +23,8 @@ class Evaluate:
     """Computes the outputs of an operation as the reference does.
 
     function: computes them. Results for the same mapping of inputs are kept.
-    random_order: whether the inputs were drawn independently from one distribution. So the terms
-        of every sum are in random order. Otherwise error bounds hold for every order.
+    random_order: whether the inputs were drawn independently from one distribution. Then the terms
+        of every sum are in random order. Otherwise error bounds must hold for every order.
     cut_off: whether both factors of products have half types. Then tensor cores may cut off sums.
     """
 
@@ -41,8 +41,8 @@ class Evaluate:
         return dict(self._kept[key][1])
 
     def keep(self, op: Operation, attr: Attributes, inputs: Inputs, outputs: Inputs) -> None:
-        """Return these outputs from now on."""
-        self._kept[op, attr, id(inputs)] = inputs, outputs  # inputs, so that id is unique
+        """Return these outputs for the same arguments from now on."""
+        self._kept[op, attr, id(inputs)] = inputs, outputs  # inputs are kept: their id stays unique
 
 
 ErrorRule = Callable[[Any, Inputs, Evaluate], dict[str, Noise]]
@@ -60,8 +60,9 @@ def _no_words(_op: Operation) -> Iterator[str]:
 class Golden:
     """A problem with results that were computed by hand.
 
-    text: the problem text. inputs, outputs: the values by argument, as nested lists. An output that
-    is not a whole number is checked to 5 digits.
+    text: the problem text.
+    inputs, outputs: the values by argument, as nested lists. An output that is not a whole number
+        is checked to 5 digits.
     """
 
     text: str
@@ -74,14 +75,15 @@ class Golden:
 
 @dataclass(frozen=True, kw_only=True)
 class VerboseLine:
-    """How a verbose line shows an operation.
+    """The form of verbose lines about an operation.
 
     tensors: operation type -> the tensors of a line, WORD or WORD:ARGUMENT. A word without argument
-        is an absent tensor. WORD? is left out if it is absent, WORD=OTHER if it is like the
-        argument OTHER. A type that is missing lists all tensors in order.
-    auxiliary: a format string of the operation's fields. words: further words.
-    spelling: (ours, theirs), if oneDNN spells a part of the shape in another way.
-    letters: a pattern of the shape's letters that oneDNN lacks; they become words.
+        is an absent tensor. WORD? is omitted if the tensor is absent, WORD=OTHER if it equals the
+        argument OTHER. For an operation type without an entry, the line lists all tensors in order.
+    auxiliary: a format string of the operation's fields.
+    words: further words.
+    spelling: (dnncore's text, oneDNN's text), if oneDNN spells a part of the shape in another way.
+    letters: a pattern of the shape's letters that oneDNN lacks. They become words.
     """
 
     tensors: Mapping[type[Operation], str] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class Driver:
         defaults: the options, with their default values.
         read: makes the operation of all options and the shape. Raises `Misread` if a text cannot
             be read, `DescriptorError` if the tensors do not fit together.
-        write: the inverse of `read`; options that it leaves out have their defaults.
+        write: the inverse of `read`; omitted options have their defaults.
         verbose: the fields of verbose lines.
         always_printed: the options that benchdnn prints even if they have their defaults.
         printed_shape: the letters of its shape in benchdnn's order, or "". A letter with * means
@@ -111,17 +113,17 @@ class Driver:
         oracles: operation type -> torch's results.
         errors: operation type -> error bound. The default bounds sums of products.
         workspace_errors: the error of a gradient that errors of its workspace cause.
-        error_factor: from an operation to the largest factor by which the errors of the requested
-            algorithm may exceed those of direct sums.
-        has_products: whether it computes products, whose factors `fpmath` may round.
+        error_factor: a function that returns the largest factor by which the errors of an
+            operation's algorithm may exceed the errors of direct sums.
+        has_products: whether the operation computes products, whose factors `fpmath` may round.
         keeps_integers: whether integer inputs give integer outputs.
-        linear_in: the argument in which an operation is affine, or "". A gradient that has one is
-            the adjoint of its forward operation.
-        smooth: from an operation and src to values where its slope may be measured; None if its
-            gradient is not checked in this way.
+        linear_in: the argument in which an operation is affine, or "". A gradient with such an
+            argument is the adjoint of its forward operation.
+        smooth: a function of an operation and src. It returns values at which the slope may be
+            measured. None if the gradient is not checked in this way.
     Random problems:
         options: option -> values to draw from; the first is the default.
-        draw_shape: draws the words behind the options: a shape, perhaps after further options.
+        draw_shape: draws the words after the options: a shape, perhaps after further options.
     """
 
     name: str

@@ -44,7 +44,7 @@ DEFAULTS = {
 
 
 def _directions(algorithm: str) -> Any:
-    """The directions. A gradient has only one of src and dst, depending on the algorithm."""
+    """Return the directions. A gradient reads src or dst, depending on the algorithm."""
     unread = "src" if algorithm.endswith(USE_DST) else "dst"
     return pair(EltwiseForward, EltwiseBackward, absent=(unread,))
 
@@ -83,7 +83,7 @@ def _formula(torch: Any, op: Eltwise, tensors: Mapping[str, Any]) -> Any:
 
 
 def _gradient(torch: Any, op: EltwiseBackward, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The gradient at src, or at the src that gives dst."""
+    """Return the gradient at src, or at the src that gives dst."""
     if op.uses_dst:
         inverse = eltwise.ELTWISE[op.function].inverse
         assert inverse is not None  # each algorithm with slope_of_dst has one
@@ -116,7 +116,7 @@ def _keeps_integers(op: Eltwise) -> bool:
 
 
 def _smooth(op: Eltwise, src: Array) -> Array:
-    """Values for which f is defined, none within a few steps of a corner."""
+    """Return values for which f is defined, none within a few steps of a corner."""
     record = eltwise.ELTWISE[op.function]
     src = np.abs(src) + 0.5 if record.is_positive else src
     for corner in record.corners(op.alpha, op.beta):
@@ -138,7 +138,7 @@ GOLDEN = (
         {"src": [-1, 0, 2]},
         {"dst": [-0.7615942, 0, 0.9640276]},
     ),
-    Golden(  # as C's pow, not as sqrt
+    Golden(  # computed as C's pow, not as sqrt
         "--eltwise --alg=pow --alpha=3 --beta=0.5 4",
         {"src": [-np.inf, np.inf, 4, 0]},
         {"dst": [np.inf, np.inf, 6, 0]},
@@ -148,12 +148,12 @@ GOLDEN = (
         {"src": [-np.inf, np.inf, 4, -0.0]},
         {"dst": [0, 0, 1.5, np.inf]},
     ),
-    Golden(  # the slope at 0 is alpha's
+    Golden(  # at 0 the slope is alpha
         "--eltwise --dir=BWD_D --alg=relu --alpha=0.25 5",
         {"src": [-4, -1, 0, 1, 3], "diff_dst": [4, 8, 12, 16, 20]},
         {"diff_src": [1, 2, 3, 16, 20]},
     ),
-    Golden(  # too large for f16; its least number, which is a normal one of f32
+    Golden(  # too large for f16; and its smallest number, which is a normal f32 number
         "--eltwise --alg=square --dt=f16 3",
         {"src": [300, -255.875, 0.000244140625]},
         {"dst": [np.inf, 65472, 5.9604644775390625e-08]},

@@ -82,9 +82,10 @@ def _formula(torch: Any, op: lrn.LRN, tensors: Mapping[str, Any]) -> Any:
 
 
 def _base(torch: Any, op: lrn.LRN, src: Any) -> Any:
-    """k + alpha / n * sum of squares, also of even and square windows, which torch lacks.
+    """Return k + alpha / n * sum of squares, also for even and square windows, which torch lacks.
 
-    The geometry is written out, since the operation's own would agree with the reference anyway.
+    The geometry is computed here, not taken from the operation, so that it checks the reference
+    independently.
     """
     dims = [1] if op.algorithm == "across_channels" else list(range(2, src.ndim))
     total, half = src * src, (op.local_size - 1) // 2
@@ -99,7 +100,7 @@ def _forward_oracle(torch: Any, op: LRNForward, tensors: Mapping[str, Any]) -> d
 
 
 def _errors(op: LRNForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
-    """The base is a sum; the power multiplies its relative error by beta."""
+    """Return the noise. The base is a sum; the power multiplies its relative error by beta."""
     training = replace(op, prop_kind="forward_training")
     values = evaluate(training, PLAIN, inputs)
     positive = replace(training, alpha=abs(op.alpha), k=abs(op.k))
@@ -122,9 +123,9 @@ def _gradient_errors(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> dic
 
 
 def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
-    """The error that an error of the workspace adds to the gradient.
+    """Return the error that an error of the workspace adds to the gradient.
 
-    The relative error of a base is multiplied by the power to which each term takes it.
+    Each term multiplies the relative error of a base by the exponent of the base.
     """
     relative = error / np.abs(inputs["workspace"].astype(np.float64))
     scaled = {**inputs, "diff_dst": relative * inputs["diff_dst"]}
@@ -134,10 +135,10 @@ def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: E
 
 
 def _terms(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
-    """Both terms of the gradient from absolute values.
+    """Return both terms of the gradient, computed from absolute values.
 
-    The reference returns their sum if alpha * beta is negative. Other signs of beta or differences
-    would be out of f32's range, or cancel, where the gradient is not.
+    The reference returns their sum if alpha * beta is negative. With another sign of beta, or with
+    differences, numbers could exceed f32's range or cancel although the gradient does not.
     """
     sizes = {name: np.abs(array) for name, array in inputs.items()}
     own = sizes["diff_dst"] * sizes["workspace"].astype(np.float64) ** -op.beta

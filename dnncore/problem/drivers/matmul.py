@@ -33,7 +33,7 @@ DEFAULTS = {
 def read(settings: Settings) -> Operation:
     """Make the operation. It has a bias if bia-dt is set. `masked` explains bia_mask."""
     src, weights, *given = read_dims(settings, 2, 3)
-    if settings["grouped"]:  # dims have another meaning there
+    if settings["grouped"]:  # dims have another meaning with this option
         raise Unsupported(["grouped encoding"])
     if min(len(src), len(weights)) < 2:
         raise Misread("shape", f"expected MxK:KxN, with batch dims before; got {settings['shape']}")

@@ -84,7 +84,7 @@ def _formula(torch: Any, op: Pooling, tensors: Mapping[str, Any]) -> Any:
 
 
 def _average(torch: Any, op: Pooling, src: Any) -> Any:
-    """A convolution with ones: torch's own average has no dilation and no uneven padding."""
+    """Compute a convolution with ones: torch's average has no dilation and no uneven padding."""
     channels = src.shape[1]
     convolve = getattr(torch.nn.functional, f"conv{len(op.kernel)}d")
 
@@ -100,7 +100,7 @@ def _average(torch: Any, op: Pooling, src: Any) -> Any:
 
 
 def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
-    """Maxima only move values; their gradient adds several of them.
+    """Return the noise. Maxima only move values; their gradient adds several values.
 
     An average of n terms takes n - 1 additions. Each term, or their sum, is divided by the number
     of cells: in one rounding, or in two as a product with a rounded reciprocal. An element of a
@@ -119,7 +119,9 @@ def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]
 
 
 def _norms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
-    """Return the sum and the 2-norm of the terms. A term of an average is divided by the count."""
+    """Return the sum and the 2-norm of the terms. A term of an average is divided by the number of
+    cells.
+    """
     total, norm = norms(op, inputs, evaluate)
     if op.is_max or norm is total:
         return total, norm
@@ -127,11 +129,11 @@ def _norms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Arra
         return total, norm / math.prod(op.kernel) ** 0.5
     if isinstance(op, PoolingForward):
         return total, norm / np.sqrt(_terms(op, inputs, evaluate))
-    return total, norm  # windows at edges have fewer cells
+    return total, norm  # no exact count: windows at edges have fewer cells
 
 
 def _terms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> Array:
-    """The number of terms of each element of the result, at least 1."""
+    """Return the number of terms of each element of the result, at least 1."""
     ones = {name: a if name == "workspace" else np.ones_like(a) for name, a in inputs.items()}
     if op.is_max:
         total = evaluate(op, PLAIN, ones)[op.result_name]
@@ -142,7 +144,7 @@ def _terms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> Array:
 
 
 def _linear_in(op: Pooling) -> str:
-    """The gradient of a maximum is linear; the maximum is not."""
+    """Return the argument in which the operation is linear. A maximum is not linear: ""."""
     if isinstance(op, PoolingBackward):
         return "diff_dst"
     return "" if op.is_max else "src"
@@ -154,7 +156,7 @@ GOLDEN = (
         {"src": [[[[1, 5, 2, 5, 3]]]]},
         {"dst": [[[[5, 5]]]], "workspace": [[[[1, 1]]]]},
     ),
-    Golden(  # windows with sums 3 and 6 reach over the border, which counts: / 3
+    Golden(  # windows with sums 3 and 6 extend over the border, whose cells count: / 3
         "--pool --alg=avg_p mb1ic1ih1iw3oh1ow3kh1kw3sh1sw1ph0pw1",
         {"src": [[[[1, 2, 3]]]]},
         {"dst": [[[[1, 2, 1.6666667]]]]},

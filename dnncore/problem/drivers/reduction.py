@@ -61,7 +61,7 @@ def write(op: Reduction) -> Settings:
 
 
 def _formula(torch: Any, op: Reduction, tensors: Mapping[str, Any]) -> Any:
-    if not op.dst.nelems:  # torch refuses the maximum along an empty dim, even of no results
+    if not op.dst.nelems:  # torch refuses a maximum along an empty dim, even without results
         return torch.zeros(op.dst.dims, dtype=torch.float64)
     oracle = reduction.REDUCTION[op.algorithm].oracle
     return oracle(torch, tensors["src"], op.reduced_dims, op.p, op.eps)
@@ -86,14 +86,14 @@ def _errors(op: Reduction, inputs: Inputs, evaluate: Evaluate) -> dict[str, Nois
         powers = sizes**op.p if has_root else sizes
         noise += positive_sum(terms, sizes) + Noise.within(np.asarray(lost))
         return {"dst": noise.unknown_beyond(powers)}
-    # A product of some elements may leave the range of f32 where that of all does not.
+    # A product of some elements may exceed the range of f32 although that of all elements does not.
     factors = {"src": np.maximum(1.0, np.abs(inputs["src"]))}
     reach = evaluate(op, PLAIN, factors)["dst"].astype(np.float64)
     return {"dst": noise + Noise.within(LEAST_NORMAL * reach)}
 
 
 def _lost_powers(op: Reduction, terms: float, sizes: Array) -> Array:
-    """The change of a norm if powers of terms below f32's least normal number become 0."""
+    """Return the change of a norm if powers of terms below f32's least normal number become 0."""
     lost = terms * LEAST_NORMAL
     if op.algorithm.startswith("norm_lp_power"):
         return np.full_like(sizes, lost)
@@ -101,7 +101,7 @@ def _lost_powers(op: Reduction, terms: float, sizes: Array) -> Array:
 
 
 def _error_of_p(op: Reduction, src: Array) -> float:
-    """The largest relative error of a power that the rounding of p to f32 causes."""
+    """Return the largest relative error of a power that is caused by the rounding of p to f32."""
     if not reduction.REDUCTION[op.algorithm].is_norm:
         return 0.0
     sizes = np.abs(src.astype(np.float64))

@@ -41,8 +41,8 @@ DEFAULTS = {
 def read(settings: Settings) -> Operation:
     """Make the operation. All tensors have the dims of the shape.
 
-    dst of a gradient needs a format. If dtag is not set, dst has the format in stag, and all other
-    formats are `any`.
+    dst of a gradient requires a format. If dtag is not set, dst has the format in stag, and all
+    other formats are `any`.
     """
     dims = read_batched_dims(settings)
     if settings["dir"].upper() == "BWD_D" and settings["dtag"] == "any":
@@ -79,14 +79,14 @@ def _formula(torch: Any, op: Softmax, tensors: Mapping[str, Any]) -> Any:
 
 
 def _gradient(torch: Any, op: SoftmaxBackward, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Use torch's own kernels, which read dst. A rounded dst is the softmax of no src."""
+    """Use torch's kernels, which read dst. A rounded dst may not be the softmax of any src."""
     name = f"_{'log_softmax' if op.algorithm == 'log' else 'softmax'}_backward_data"
     kernel = getattr(torch.ops.aten, name)
     return {"diff_src": kernel(tensors["diff_dst"], tensors["dst"], op.axis, torch.float64)}
 
 
 def _errors(op: SoftmaxForward, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Noise]:
-    """The rounding of src - max, relative to its size, is an absolute error of the exponent."""
+    """Return the noise. The rounding error of src - max is an absolute error of the exponent."""
     src = inputs["src"].astype(np.float64)
     shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
     total = np.exp(shifted).sum(op.axis, keepdims=True)
@@ -100,7 +100,7 @@ def _errors(op: SoftmaxForward, inputs: Inputs, _evaluate: Evaluate) -> dict[str
 
 
 def _gradient_errors(op: SoftmaxBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
-    """If dst is an exponent, it has an absolute error of its own size."""
+    """Return the noise. If dst is an exponent, its error is proportional to its size."""
     dst, diff = (inputs[name].astype(np.float64) for name in ("dst", "diff_dst"))
     is_log = op.algorithm == "log"
     terms, factor = (diff, np.exp(dst)) if is_log else (diff * dst, np.abs(dst))

@@ -67,7 +67,7 @@ def _formula(_torch: Any, op: Sum, tensors: Mapping[str, Any]) -> Any:
 
 
 def _errors(op: Sum, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
-    """The order of the few sources is given: it is not random."""
+    """Return the noise. The order of the few sources is given, not random."""
     op = replace(op, scales=tuple(map(abs, op.scales)))
     return accumulated(op, inputs, replace(evaluate, random_order=False))
 

@@ -16,14 +16,14 @@ Formula = Callable[[Any, Any, Mapping[str, Any]], Any]
 
 
 def forward(formula: Formula) -> Oracle:
-    """The oracle of a forward operation whose only output is dst."""
+    """Return the oracle of a forward operation whose only output is dst."""
     return lambda torch, op, tensors: {"dst": formula(torch, op, tensors)}
 
 
 def gradient(formula: Formula, *names: str) -> Oracle:
-    """The oracle of a gradient with respect to these inputs of `formula`.
+    """Return the oracle of a gradient with respect to these inputs of `formula`.
 
-    An input that the gradient does not read starts from zero, since the gradient does not depend on
+    An input that the gradient does not read is set to zero, because the gradient does not depend on
     it.
     """
 
@@ -43,10 +43,10 @@ def gradient(formula: Formula, *names: str) -> Oracle:
 
 
 def padded(torch: Any, op: Windowed, image: Any, value: float) -> Any:
-    """The image with the padding of a windowed operation, which may be unequal or negative."""
+    """Return the padded image of a windowed operation. Padding may be unequal or negative."""
     pairs = [*zip(op.padding_l, op.padding_r, strict=True)]
     added = [max(0, p) for pair in reversed(pairs) for p in pair]  # innermost dim first
     image = torch.nn.functional.pad(image, added, value=value)
-    for dim, (left, right) in enumerate(pairs, start=2):  # pad refuses to remove more than there is
+    for dim, (left, right) in enumerate(pairs, start=2):  # pad cannot remove more than there is
         image = image.narrow(dim, max(0, -left), image.shape[dim] + min(0, left) + min(0, right))
     return image
