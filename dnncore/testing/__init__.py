@@ -1,6 +1,6 @@
 """The conformance kit, which checks the implementations of a backend.
 
-In any folder, for an installed backend:
+For an installed backend, in any folder:
 
     pytest --pyargs dnncore.testing.suite --dnncore-backend=mine --dnncore-size=smoke
 

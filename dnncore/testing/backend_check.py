@@ -40,10 +40,10 @@ def check_backend(
     """Run the cases of one size, print the failures and the coverage, and return the results.
 
     engine, match, claims: as for `Plan`. A lost claim is a failure of its case.
-    timeout: seconds allowed to a check of a case.
+    timeout: the time limit of each check of a case, in seconds.
     plugins: the name of a module with the hook, or several names, for a backend that is not
-        installed. The process that runs the cases registers them. This process registers them, too,
-        while it plans, unless it has the backend already.
+        installed. The process that runs the cases registers them. This process also registers them
+        while it plans, unless the backend is registered already.
     """
     plugins = [plugins] if isinstance(plugins, str) else plugins
     results: list[CaseResult] = []
@@ -67,7 +67,7 @@ def check_backend(
 
 @contextmanager
 def _registered(backend: str, plugins: Sequence[str]) -> Iterator[None]:
-    """Register plugins for the time of a block, unless the backend is registered already."""
+    """Register plugins for the duration of a block, unless the backend is registered already."""
     registry.discover()
     modules = [] if backend in registry.loaded else [import_module(name) for name in plugins]
     for module in modules:

@@ -125,7 +125,7 @@ def _names_algorithm(name: str) -> bool:
 
 @cache
 def _function_values() -> list[object]:
-    """All values of the modules of one-line functions."""
+    """Return all values of the modules of one-line functions."""
     names = (row.name for row in pkgutil.iter_modules(functional.__path__))
     modules = (importlib.import_module(f"{functional.__name__}.{name}") for name in names)
     return [value for module in modules for value in vars(module).values()]
@@ -187,7 +187,7 @@ def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
 
 
 def _retyped(op: Operation, name: str) -> Operation | None:
-    """The operation with as many tensors of a type as a row of its table permits; None without."""
+    """Return the operation with as many tensors of a type as a row permits; None without any."""
     tensors = types_of(op)
 
     def own(row: Row) -> list[str]:
@@ -200,7 +200,7 @@ def _retyped(op: Operation, name: str) -> Operation | None:
 
 
 def _refused(subject: str, problems: Sequence[Problem], engines: Sequence[Engine]) -> Iterator[Gap]:
-    """Yield a gap per backend and engine, with the operations that no implementation accepts.
+    """Yield a gap per backend and engine. It names the operations that no implementation accepts.
 
     An operation without any implementation is a gap of the operation and is omitted here.
     """
@@ -251,7 +251,7 @@ def _plain_problems() -> list[Problem]:
 
 @cache
 def _listed_types() -> set[str]:
-    """The data types of the tensors in the full list."""
+    """Return the data types of the tensors in the full list."""
     return {desc.data_type for problem in _listed("full") for _, desc in problem.op.tensors()}
 
 

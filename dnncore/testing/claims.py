@@ -46,11 +46,11 @@ class Claim:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The engine and the text of the problem; a file has one claim with a key."""
+        """The engine and the text of the problem. They are unique in a file."""
         return self.engine.casefold(), str(self.problem)
 
     def judge(self, result: CaseResult) -> CaseResult:
-        """Return the result; if the claim is lost, it has one more failure."""
+        """Return the result. If the claim is lost, add a failure."""
         if is_reached(self.level, result.level):
             return result
         lost = Failure(CLAIM, "", f"{self.place}: {self.level!r} is claimed; {_found(result)}")
@@ -63,7 +63,7 @@ def is_reached(claimed: Level, level: Level) -> bool:
 
 
 def _found(result: CaseResult) -> str:
-    """Describe a level below the claimed one. The failures of checks are listed beside it."""
+    """Describe a level below the claimed level. The failures of checks are listed separately."""
     reasons = "; ".join(result.refusals)
     if result.level == "refused":
         return f"refused: {reasons or 'the backend has no implementation'}"
@@ -78,7 +78,7 @@ def _found(result: CaseResult) -> str:
 def read_claims(path: str | Path) -> list[Claim]:
     """Read a file of claims.
 
-    Raises `DescriptorError`, with the line, for a file that cannot be read, a line that is no
+    Raises `DescriptorError`, with the line, for a file that cannot be read, a line that is not a
     claim, a second claim for an engine and a problem, and a file without claims.
     """
     found: dict[tuple[str, str], Claim] = {}
@@ -135,8 +135,8 @@ def propose(path: str | Path, entries: Sequence[Mapping[str, Any]]) -> list[str]
     """Add the levels that entries of a run have reached to a file, which need not exist.
 
     No claim is removed and no level is lowered. Returns a summary, and a line for each claim that
-    the run has not reached. Raises `DescriptorError` unless all entries are of one backend and have
-    names of engines.
+    the run has not reached. Raises `DescriptorError` unless all entries belong to one backend and
+    have names of engines.
     """
     backends = {row["target"].partition("@")[0] for row in entries}
     if len(backends) != 1 or not all(row["claim_engine"] for row in entries):
@@ -162,9 +162,9 @@ def propose(path: str | Path, entries: Sequence[Mapping[str, Any]]) -> list[str]
 
 
 def _reached(entries: Iterable[Mapping[str, Any]]) -> Iterator[Claim]:
-    """Yield what the entries show, also levels that cannot be claimed.
+    """Yield the levels that the entries have reached, including levels that cannot be claimed.
 
-    Several devices of a name must all reach a level.
+    If a name means several devices, all must reach the level.
     """
     found: dict[tuple[str, str], Claim] = {}
     for row in entries:
@@ -176,7 +176,7 @@ def _reached(entries: Iterable[Mapping[str, Any]]) -> Iterator[Claim]:
 
 
 def _write(path: str | Path, claims: Iterable[Claim], entries: Sequence[Mapping[str, Any]]) -> None:
-    """Write the claims in order, below the comments that the file has."""
+    """Write the claims in order, after the comments of the file."""
     rows = sorted(claims, key=lambda claim: claim.key)
     engines, levels = (max(len(text) for text in texts) for texts in (
         [row.engine for row in rows], CLAIMABLE))  # fmt: skip
@@ -204,7 +204,7 @@ def main() -> int:
 
 
 def _saved(path: str) -> list[dict[str, str]]:
-    """Return what `propose` needs of a saved run. Raises `DescriptorError` for other files."""
+    """Return the entries of a saved run for `propose`. Raises `DescriptorError` for other files."""
     try:
         rows = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
         for row in rows:

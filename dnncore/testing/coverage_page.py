@@ -2,8 +2,8 @@
 
 python -m dnncore.testing.coverage_page cpu.json opencl.json > docs/coverage.md
 
-The rows come from the tables of types of the operations. `REFUSED` has combinations that oneDNN has
-and dnncore does not have.
+The rows come from the tables of types of the operations. `REFUSED` lists combinations that oneDNN
+supports and dnncore does not support.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def reason(text: str) -> str:
-    """The message with which dnncore refuses a problem; "" if it does not."""
+    """Return the message with which dnncore refuses a problem; "" if it accepts the problem."""
     try:
         read(text)
     except DescriptorError as error:

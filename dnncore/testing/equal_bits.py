@@ -4,9 +4,9 @@
 
 Products of u8 and s8, and other operations on integers, with scales, zero points and post-ops.
 Every implementation of each engine is compared with the reference, for three kinds of values.
-Results are equal where docs/types.md fixes each step. Behind other steps, such as exp, the
-reference states how many units of the result's type are allowed. The README names the variable that
-sets another instruction set.
+Results must be equal if docs/types.md defines each step. After other steps, such as exp, the
+reference states the allowed difference in units of the result's type. The README names the
+environment variable that selects another instruction set.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ SHARES = {
 """The relative number of problems of each driver."""
 
 TYPES = ("s8", "u8", "s32", "f32", "s4", "u4")
-BYTES = 30_000  # of a problem in f32
-SURPLUS = 10  # problems are drawn for each that has integers
+BYTES = 30_000  # limit for the tensors of a problem in f32
+SURPLUS = 10  # problems that are drawn for each one that has integers
 
 VALUES: tuple[FillName, ...] = ("random", "ties", "wide")
 """Kinds of values: all integers, results in the middle of two integers, sums that wrap around."""
 
 
 def problems(count: int, seed: int) -> list[Problem]:
-    """Random problems that read integers of 8 or fewer bits, in an order drawn from the seed."""
+    """Return random problems that read integers of up to 8 bits, in an order of the seed."""
     found: list[Problem] = []
     total = sum(SHARES.values())
     for driver, share in SHARES.items():
@@ -70,11 +70,13 @@ def _has_integers(problem: Problem) -> bool:
 
 @dataclass
 class Findings:
-    """What a run found.
+    """The results of a run.
 
-    executed: executions by engine and implementation. refused: problems that an engine refuses.
-    equal: executions whose results have the bits of the reference. near: those that differ where
-        a difference is allowed. wrong: a line for each other one.
+    executed: executions by engine and implementation.
+    refused: problems that an engine refuses.
+    equal: executions whose results have the same bits as the reference.
+    near: executions whose results differ where a difference is allowed.
+    wrong: a line for each other execution.
     """
 
     executed: Counter[str] = field(default_factory=Counter)
@@ -95,7 +97,7 @@ class Findings:
 
 
 def examined(problem: Problem, engines: Sequence[Engine], findings: Findings) -> None:
-    """Execute all implementations on a problem, and add what they computed."""
+    """Execute all implementations on a problem, and add the results to the findings."""
     for engine in engines:
         trials = [t for t in Case(problem, engine).trials if not t.pd.is_reference]
         findings.refused[engine.name] += not trials
@@ -108,7 +110,7 @@ def examined(problem: Problem, engines: Sequence[Engine], findings: Findings) ->
 
 
 def _wrong(trial: Trial, findings: Findings) -> str:
-    """Describe what is wrong; "" if nothing is."""
+    """Describe the faults; "" if there is none."""
     wrong: dict[str, str] = {}
     for fill in VALUES:
         given = trial.case.round(fill)
@@ -126,7 +128,7 @@ def _wrong(trial: Trial, findings: Findings) -> str:
 def _differences(
     expected: Mapping[str, Expected], outputs: Mapping[str, Array]
 ) -> Iterator[tuple[str, str]]:
-    """The outputs that have other bits, and what is wrong, or "" if the difference is allowed."""
+    """Yield the outputs with other bits, and a description, or "" if the difference is allowed."""
     for name, right in expected.items():
         values, got = right.values, outputs[name]
         is_nan = np.isnan(values.astype(np.float64)) & np.isnan(got.astype(np.float64))

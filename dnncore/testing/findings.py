@@ -17,7 +17,7 @@ from dnncore.testing.running.shard import Shard
 
 __all__ = ["ABSENT", "LATE", "Findings", "check_proposal"]
 
-ABSENT = "absent"  # status of the claims for an engine that this machine lacks
+ABSENT = "absent"  # status of claims for an engine that this machine lacks
 
 LATE = "no time"  # status of a case that begins after the budget is used up
 
@@ -62,14 +62,16 @@ class Findings:
         return "\n".join(floors.missing(executed, defaults))
 
     def _default_floor(self, backend: str) -> int:
-        """The least floor of the backend's plans, or that of a shard; at least 1."""
+        """Return the least floor of the backend's plans, or that of a shard; at least 1."""
         own = [row["floor"] for row in self.entries if _backend(row) == backend]
         shards = Shard.read(self._option.dnncore_shard).count
         floor = min(own, default=1) // (1 if shards == 1 else 2 * shards)
         return max(1, min(floor, len(own)))
 
     def propose(self) -> None:
-        """Add to the file of claims that the command line names. Raises the errors of `propose`."""
+        """Add the reached levels to the file of claims that the command line names. Raises the
+        errors of `propose`.
+        """
         path = self._option.dnncore_propose_claims
         if path and self.entries:
             self._proposed = propose(path, self.entries)

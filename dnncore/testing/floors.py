@@ -14,7 +14,7 @@ __all__ = ["Floors"]
 class Floors:
     """The floors of a text such as "30" or "cpu_numba:300,opencl:30".
 
-    common: the floor of each backend without its own; None is that of the size.
+    common: the floor of each backend without its own floor; None means the floor of the size.
     own: the floors of backends by name. These backends must take part in the run.
     """
 
@@ -29,7 +29,7 @@ class Floors:
         return cls(common, numbers)
 
     def of(self, backend: str, default: int) -> int:
-        """The floor of a backend; `default` is used where the text has none."""
+        """Return the floor of a backend; `default` if the text has none."""
         common = default if self.common is None else self.common
         return self.own.get(backend, common)
 

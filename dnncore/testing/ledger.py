@@ -29,9 +29,9 @@ from dnncore.testing.running.source_state import source_state
 
 __all__ = ["Ledger", "Run", "report", "runs"]
 
-WRITE_SECONDS = 5.0  # between two writes; a killed process loses the cases of this time
+WRITE_SECONDS = 5.0  # seconds between two writes; a killed process loses the cases of this time
 
-# Settings that change no result.
+# Settings that do not change results.
 IRRELEVANT = (
     "DNNCORE_CACHE_DIR", "DNNCORE_CACHE_MAX_BYTES", "DNNCORE_DISK_CACHE", "DNNCORE_CROSSCHECK",
     "DNNCORE_CROSSCHECK_FOLDER", "DNNCORE_CROSSCHECK_MODE", "DNNCORE_CROSSCHECK_SLOWDOWN",

@@ -44,7 +44,7 @@ class NullEngine(HostEngine):
 
 
 class Null(Implementation[Operation]):
-    """Accepts every operation with given formats, and does not change the outputs."""
+    """An implementation of every operation with given formats. It does not change the outputs."""
 
     name = "null:nothing"
 
@@ -64,7 +64,7 @@ TABLE = [Null()]
 
 @hookimpl
 def dnncore_backends() -> Backend:
-    """The backend `null` with its engine."""
+    """Return the backend `null` with its engine."""
     return Backend(
         "null",
         "1.0",
@@ -75,7 +75,7 @@ def dnncore_backends() -> Backend:
 
 @contextmanager
 def installed() -> Iterator[dnncore.Engine]:
-    """Register the backend for the time of a block; yields its engine."""
+    """Register the backend for the duration of a block; yield its engine."""
     module = sys.modules[__name__]
     dnncore.register(module)
     try:
@@ -104,7 +104,7 @@ def costs() -> dict[str, float]:
 
 
 def median(work: Callable[[], object], loops: int = 2000) -> float:
-    """The median over SAMPLES of the mean seconds of `loops` calls."""
+    """Return the median over SAMPLES of the mean seconds of `loops` calls."""
     samples = []
     for _ in range(SAMPLES):
         start = time.perf_counter()

@@ -18,7 +18,7 @@ import pytest
 
 from dnncore.testing.options import OPTIONS
 
-if TYPE_CHECKING:  # so that other test runs on a machine with dnncore do not import all this
+if TYPE_CHECKING:  # other test runs on a machine with dnncore must not import all this
     from dnncore.problem import Problem
     from dnncore.testing.checks.results import CaseResult
     from dnncore.testing.findings import Findings
@@ -27,17 +27,17 @@ if TYPE_CHECKING:  # so that other test runs on a machine with dnncore do not im
     from dnncore.testing.running.plan import Absent, Job, Plan
     from dnncore.testing.running.worker import Worker
 
-_entry = pytest.StashKey["tuple[Entry, bool]"]()  # and whether it is from a ledger
+_entry = pytest.StashKey["tuple[Entry, bool]"]()  # an entry, and whether it is from a ledger
 _ledger = pytest.StashKey["Ledger | None"]()
 _started = pytest.StashKey[float]()
 _registered = pytest.StashKey[list[Any]]()  # the plugins that the command line names
 
 TEST_ARGUMENT = "dnncore_job"  # the fixture argument of the kit's tests
-SAVED_ARGUMENT = "dnncore_saved"  # that of the tests of saved calls
+SAVED_ARGUMENT = "dnncore_saved"  # the fixture argument of tests of saved calls
 
 
 class KnownFailure(Exception):
-    """The failure of a case that is known to fail. A lost claim is none."""
+    """The failure of a case that is known to fail. A lost claim is not a known failure."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -261,7 +261,7 @@ def dnncore_check(
 
 @pytest.fixture
 def dnncore_check_saved(pytestconfig: pytest.Config) -> Callable[[Path], None]:
-    """Repeat a saved call in a process; fail if it is wrong, skip if no implementation has it."""
+    """Repeat a saved call in a process; fail if it is wrong, skip if all implementations refuse."""
     from dnncore.testing.saved_calls import outcome_of
 
     option = pytestconfig.option
@@ -279,7 +279,7 @@ def dnncore_check_saved(pytestconfig: pytest.Config) -> Callable[[Path], None]:
 def _again(
     config: pytest.Config, jobs: Sequence[Job], failures: Sequence[str], fresh: Worker
 ) -> str:
-    """The command for the first job that repeats the failure in a fresh process, or a remark."""
+    """Return the command for the first job that repeats the failure afresh, or a remark."""
     from dnncore.testing.checks.table import CHECKS
     from dnncore.testing.report import command, repetition
 

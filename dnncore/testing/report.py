@@ -125,8 +125,8 @@ def table(entries: Iterable[Entry]) -> str:
 
 
 def left_out(entries: Iterable[Entry]) -> list[str]:
-    """Return lines about unlisted cases that all implementations refuse: the reasons, each with one
-    of its cases.
+    """Return lines about unlisted cases that all implementations refuse. Each line has a reason and
+    one of its cases.
     """
     groups: dict[str, list[str]] = {}
     for row in entries:
@@ -143,7 +143,7 @@ def left_out(entries: Iterable[Entry]) -> list[str]:
 
 
 def remarks(entries: Iterable[Entry]) -> list[str]:
-    """Return what could not be checked, each sentence once."""
+    """Return sentences about properties that could not be checked, each sentence once."""
     return list(dict.fromkeys(text for row in entries for text in row.get("remarks", ())))
 
 
@@ -176,8 +176,8 @@ def repetition(
     """Return the command that repeats a failure, and whether it does so in a fresh process.
 
     failures: texts of `Failure`. plugins: modules of backends that are not installed.
-    fresh: is restarted, and runs the failed checks, then all checks. If it has been started
-        `MOST_REPETITIONS` times, or the failure is a crash or a hang, nothing is run.
+    fresh: the process that is restarted. It runs the failed checks, then all checks. If it has been
+        started `MOST_REPETITIONS` times, or the failure is a crash or a hang, nothing is run.
     """
     names = list(dict.fromkeys(failure.partition(":")[0] for failure in failures))
     wider = [name for name in CHECKS if name not in fresh.skipped]

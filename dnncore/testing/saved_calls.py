@@ -1,4 +1,4 @@
-"""Runs calls that a cross-check saved, each in a process of its own."""
+"""Runs calls that a cross-check saved, each in a separate process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ Outcome: TypeAlias = tuple[Literal["ok", "failed", "refused"], str]
 def outcome_of(path: Path, plugins: Sequence[str] = (), timeout: float = 60.0) -> Outcome:
     """Repeat a saved call and compare it with the reference.
 
-    If its implementation refuses the problem or is gone, all others of the engine must be right.
+    If its implementation refuses the problem or does not exist, all other implementations of the
+    engine must be correct.
 
     plugins: modules to register, for backends that are not installed.
-    timeout: seconds.
+    timeout: the time limit in seconds.
     """
     process = Process(__name__, plugins, None)
     try:
@@ -61,7 +62,7 @@ def _outcome(path: Path) -> Outcome:
 
 
 def _with_implementation(saved: SavedCall) -> SavedCall:
-    """The saved call, or if its implementation refuses it, that of all others."""
+    """Return the saved call, with all other implementations if its implementation refuses it."""
     try:
         saved.descriptors()
     except NoImplementation:

@@ -3,7 +3,7 @@
     pytest --pyargs dnncore.testing.suite --dnncore-backend=mine --dnncore-size=smoke
 
 A test's id is the backend, the engine and the problem's text. With --dnncore-saved=FOLDER, each
-call that a cross-check saved in this folder is a test, too.
+call that a cross-check saved in this folder is also a test.
 """
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ from dnncore.testing.running.process import Died, Process, serve
 
 __all__ = ["examine", "examine_in", "examiner"]
 
-MODULE = "dnncore.testing.bad_input.examination"  # also where it is __main__
+MODULE = "dnncore.testing.bad_input.examination"  # not `__name__`, which may be `__main__`
 PROGRAM = "<program>"
 SLOW = 0.05  # seconds of processor time allowed to create or refuse a descriptor
 HANGS = 60.0  # seconds after which a process is killed
-HEADROOM = 2**31 - 2**26  # bytes that a process may allocate; the absurd sizes are larger
+HEADROOM = 2**31 - 2**26  # bytes that a process may allocate; absurd sizes are larger
 VOLUME = 2**18  # elements of all tensors; larger programs are not executed
 SHORTEST = 20  # characters of a message that states the object and the value
 _WRONG_CALL = re.compile(r"\(\) (missing|takes|got an unexpected|got multiple|got some)")
@@ -61,7 +61,7 @@ def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
 
     "passed": the program ended; if it executed a primitive, the outputs are correct. "refused":
     dnncore raised an error. "python": Python itself refused the call. "left": the program was not
-    run, because it would execute too much.
+    run, because it would take too long.
     """
     cpu = dnn.engine("cpu")
     scope = {
@@ -92,9 +92,9 @@ def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
 
 
 def _is_pythons(error: Exception) -> bool:
-    """Whether dnncore was not called, or has no such attribute.
+    """Whether Python raised the error: dnncore was not called, or has no such attribute.
 
-    An error about wrong keywords is raised in the program's own line.
+    An error about wrong keywords is raised in a line of the program itself.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     codes = [frame.f_code for frame in frames]
@@ -218,8 +218,9 @@ def examine_in(
 ) -> tuple[str, str]:
     """Return how a program ends in a separate process, and a fault or "".
 
-    timeout: seconds allowed to it. In addition to the results of `examine` there are "fault",
-    "slow" and "died".
+    timeout: the time limit in seconds.
+
+    In addition to the results of `examine`, the result may be "fault", "slow" or "died".
     """
     try:
         end, reason = process.ask(_Request(program, engine, level), timeout)
@@ -257,7 +258,7 @@ def _timed(program: str, engine: dnn.Engine, level: str) -> tuple[str, str]:
     seconds = time.process_time() - started
     if level == "described" and seconds > SLOW and not reason:
         ranking.forget()
-        gc.collect()  # neither a collection nor a first import is timed
+        gc.collect()  # so that neither a collection nor a first import is timed
         started = time.process_time()
         examine(program, engine)
         seconds = min(seconds, time.process_time() - started)
@@ -267,7 +268,7 @@ def _timed(program: str, engine: dnn.Engine, level: str) -> tuple[str, str]:
 
 
 def _warm_up(engine: dnn.Engine) -> None:
-    """Do the imports and measurements of first uses, by a valid program of each operation."""
+    """Make the imports and measurements of first uses, by a valid program of each operation."""
     chosen = valid_calls.described()[2]
     for program in chosen[:: len(chosen) // len(valid_calls.OPERATIONS)]:
         examine(program, engine)
@@ -281,7 +282,7 @@ def _limit_memory() -> None:
         from pathlib import Path
 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError):  # the system has no such limits or no such file
+    except (ImportError, OSError):  # the system has no such limit or no such file
         return
     limit = pages * resource.getpagesize() + HEADROOM
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))

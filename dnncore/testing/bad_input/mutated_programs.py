@@ -1,7 +1,7 @@
 """Programs of `valid_calls` with random mistakes.
 
 A few expressions of a valid program are replaced, dropped, doubled or exchanged. A seed and an
-index determine them, equally on every machine. The result is text, which reproduces the case.
+index determine the changes, on every machine. The result is text, which reproduces the case.
 """
 
 # ruff: noqa: ARG001, ISC004 - all changes take the same arguments; long texts in a table
@@ -27,7 +27,7 @@ PROGRAMS: dict[str, Callable[[], tuple[tuple[str, ...], ...]]] = {
     "executed": valid_calls.executed,
 }
 WEIGHTS = {"described": (3, 2, 5, 1, 3), "executed": (1, 4, 3)}
-OURS = ("inputs(pd)", "copies(arguments)", "event.wait()")  # of the test code, not under test
+OURS = ("inputs(pd)", "copies(arguments)", "event.wait()")  # part of the test code, not under test
 
 # Expressions for places where other types or values belong.
 STRANGERS = (
@@ -99,7 +99,7 @@ def mutation(level: str, seed: int, index: int) -> str:
 
 
 def _is_python(text: str) -> bool:
-    """Whether it can be compiled; a keyword given twice, for instance, cannot."""
+    """Whether the text can be compiled. A call with a repeated keyword, for instance, cannot."""
     try:
         compile(text, "", "exec")
     except SyntaxError:
@@ -135,7 +135,7 @@ def _places(tree: ast.AST) -> Iterator[Place]:
     for name, value in ast.iter_fields(tree):
         if name in ("func", "ctx", "targets", "op", "ops", "optional_vars"):
             if name == "func" and isinstance(value, ast.Attribute):
-                yield from _places(value)  # the object of a method
+                yield from _places(value)  # the object whose method is called
             continue
         for place, node in enumerate(value) if isinstance(value, list) else ((None, value),):
             if type(node) in _CHANGES and getattr(node, "id", "") not in valid_calls.NAMES:
@@ -145,12 +145,12 @@ def _places(tree: ast.AST) -> Iterator[Place]:
 
 
 def _numbers(places: list[Place]) -> list[Place]:
-    """Return the innermost expressions: few, but changes of them have the most effect."""
+    """Return the innermost expressions. They are few, but changes of them have the most effect."""
     return [place for place in places if isinstance(place[2], ast.Constant | ast.Tuple)]
 
 
 def _described(places: list[Place]) -> list[Place]:
-    """Return the memory descriptors: another layout of one usually makes a valid program."""
+    """Return the memory descriptors. With another layout, a program usually remains valid."""
     calls = [place for place in places if isinstance(place[2], ast.Call)]
     return [place for place in calls if ast.unparse(place[2]).startswith("dnn.MemoryDesc(")]
 
@@ -164,7 +164,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _stranger(rng: Rng, node: ast.expr, donor: ast.AST) -> ast.expr:
-    """Return an expression that does not belong here."""
+    """Return an expression that does not fit here."""
     return _parsed(rng.choice(STRANGERS))
 
 
@@ -215,7 +215,7 @@ def _split(text: str, unit: str) -> list[str]:
 
 
 def _sequence(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
-    """Return a tuple or list with an element more, less or elsewhere, or of another type."""
+    """Return a tuple or list with an element added, removed, moved or of another type."""
     items = list(node.elts)
     place = rng.randrange(len(items) + 1)
     way = rng.choice(("drop", "double", "turn", "insert", "swap", "numpy", "list", "iterator"))

@@ -23,9 +23,9 @@ from dnncore.testing.bad_input.mutated_programs import mutation
 
 __all__ = ["Fault", "Report", "survey"]
 
-PROGRAM_NAME = "dnncore.testing.bad_input.mutations"  # also where it is __main__
+PROGRAM_NAME = "dnncore.testing.bad_input.mutations"  # not `__name__`, which may be `__main__`
 CHUNK = 100  # consecutive programs of one engine
-MOST_FAULTS = 200  # after which the run ends
+MOST_FAULTS = 200  # the run ends after this number of faults
 
 
 class Fault(NamedTuple):

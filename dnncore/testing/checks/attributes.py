@@ -17,7 +17,7 @@ __all__ = ["attributes", "probes"]
 
 
 PER_CHANNEL = 2
-LARGE_BYTES = 2**17  # of tensors; such cases are listed for their sizes, not for ways to call them
+LARGE_BYTES = 2**17  # of tensors. Larger cases test sizes, not ways to call
 
 
 def probes(
@@ -25,7 +25,8 @@ def probes(
 ) -> list[PostOp]:
     """Return a post-op of each kind. Each changes nearly every result.
 
-    mask: the dims that operands have. Per channel, a tensor of one dim has it.
+    mask: bit d is set if operands have the size of dim d; else they have size 1. It is ignored for
+        tensors of one dim.
     is_reversed: whether the first dim of operands is the innermost one, and the last the outermost.
     """
     mask = mask if len(dims) > 1 else 1
@@ -37,11 +38,11 @@ def probes(
 def attributes(trial: Trial) -> None:
     """An implementation that accepts an additional post-op of any kind and mask computes it.
 
-    Large problems get two post-ops alone, which show whether a sum was complete before them.
+    Large problems get only two post-ops. These show whether a sum was complete before post-ops.
     """
     case = trial.case
     dims = case.op.result.dims
-    number = crc32(case.text.encode())  # another one in each case
+    number = crc32(case.text.encode())  # the number differs from case to case
     others = probes(dims, number % (1 << len(dims)), is_reversed=bool(number >> 16 & 1))
     steps = [*probes(dims), *others]
     if case.op.bytes > LARGE_BYTES:
@@ -63,5 +64,5 @@ def attributes(trial: Trial) -> None:
 
 
 def _is_wrong_without(trial: Trial) -> bool:
-    """Whether the implementation is wrong without the post-op; other checks report that."""
+    """Whether the implementation is wrong without the post-op. Other checks report this."""
     return bool(trial.wrong(trial.case.round("integers"), trial.outputs("integers")))

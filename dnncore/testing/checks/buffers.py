@@ -27,12 +27,12 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["buffers"]
 
 ROUNDS = 3
-FREED_SECONDS = 2.0  # in which a thread of the engine drops what it has executed
+FREED_SECONDS = 2.0  # time in which a thread of the engine drops the commands that have ended
 
 
 @dataclass
 class _Account:
-    """The buffers of `allocate`, which are kept, so that no identity is used again.
+    """The buffers of `allocate`. They are kept, so that no identity is used again.
 
     frees: the number of calls of `free`, by identity.
     """
@@ -49,9 +49,9 @@ class _Account:
 def buffers(trial: Trial) -> None:
     """Each buffer of `allocate` is given to `free` once, when all that uses it was dropped.
 
-    These are the buffers of memories, of executables and of streams' scratchpads. Some of their
-    commands fail. An implementation may keep one executable per problem, so one round may leave
-    buffers.
+    The buffers of memories, of executables and of streams' scratchpads are counted. Some commands
+    that use them fail. An implementation may keep one executable per problem, so one round may
+    leave buffers.
     """
     engine, left = trial.case.engine, []
     for _ in range(ROUNDS):
@@ -68,7 +68,7 @@ def buffers(trial: Trial) -> None:
 
 
 def _use(trial: Trial) -> None:
-    """Execute with memories of the core, well and behind events that fail."""
+    """Execute with memories of the core, both without a failure and after events that fail."""
     _forget()
     pd = trial.case.sibling(trial, trial.case.attr)
     assert pd is not None
@@ -96,7 +96,7 @@ def _fail(primitive: Primitive, stream: Stream, memories: dict[str, Any]) -> Non
 
 
 def _left(account: _Account) -> int:
-    """The number of buffers that are not freed after some time."""
+    """Return the number of buffers that are not freed after some time."""
     _forget()
     end = time.monotonic() + FREED_SECONDS
     while True:

@@ -31,9 +31,9 @@ __all__ = [
     "streams_of",
 ]
 
-SHIFTS = ((0,), (1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
+SHIFTS = ((0,), (1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes of shift of each argument
 OFFSETS = (4, 8, 16)  # bytes
-LONG_SECONDS = 0.15  # about twice the longest time after which a CPU program looks for signals
+LONG_SECONDS = 0.15  # about twice the longest time after which a CPU program checks for signals
 FEW_CALLS, MOST_CALLS = 64, 20_000
 
 
@@ -69,14 +69,14 @@ def long_sequence(trial: Trial) -> None:
 
 
 def _seconds(sequence: Sequence, stream: Stream) -> float:
-    sequence(stream).wait()  # the first time takes longer
+    sequence(stream).wait()  # the first launch takes longer
     start = time.perf_counter()
     sequence(stream).wait()
     return time.perf_counter() - start
 
 
 def _overwrite(trial: Trial) -> None:
-    """If several calls write the same memories, the values are those of the last call."""
+    """If several calls write to the same memories, the values are those of the last call."""
     if trial.case.attr.reads_dst:
         return
     given = [trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS]
@@ -90,9 +90,9 @@ def _overwrite(trial: Trial) -> None:
 
 
 def _feed(trial: Trial) -> None:
-    """A call reads what the call before it has written, if an input has the layout of the result.
+    """A call reads the result of the previous call, if an input has the layout of the result.
 
-    The results are compared bit by bit with those of two executions apart.
+    The results are compared bit by bit with those of two separate executions.
     """
     result = trial.pd.op.result_name
     inputs = (a.name for a, desc in trial.pd.arguments
@@ -104,7 +104,7 @@ def _feed(trial: Trial) -> None:
     once = trial.outputs("random")
     twice = trial.execute({**given, name: once[result]})
     if not equal(once, trial.execute(given)):
-        return  # the check `repeatable` reports that
+        return  # the check `repeatable` reports this
     for stream in streams_of(trial.case.engine):
         for as_sequence in (True, False):
             outputs = _fed(trial, given, name, stream, as_sequence)
@@ -119,7 +119,7 @@ def _feed(trial: Trial) -> None:
 def _fed(
     trial: Trial, given: Arrays, name: str, stream: Stream, as_sequence: bool
 ) -> dict[str, Any]:
-    """The outputs of a second call whose input `name` is the result of a first call."""
+    """Return the outputs of a second call whose input `name` is the result of a first call."""
     first, second = trial.arguments(given), trial.arguments(given)
     middle = first.boxes[trial.pd.op.result_name].memory
     calls = [
@@ -135,7 +135,7 @@ def _fed(
 
 
 def streams_of(engine: Engine) -> Iterator[Stream]:
-    """New streams of each order that the engine supports."""
+    """Open a new stream of each order that the engine supports."""
     yield engine.stream()
     with suppress(DnnError):
         yield engine.stream("out")
@@ -170,7 +170,7 @@ def in_place(trial: Trial) -> None:
         if descs.get(source) is None or descs[source] != descs.get(target):
             continue
         for fill in USUAL_FILLS:
-            # With a sum in the chain the old value of dst is that of the input.
+            # With a sum in the chain, the old value of dst is that of the input.
             alias = (source, target) if trial.case.attr.reads_dst else None
             given = trial.case.round(fill, alias=alias)
             apart = trial.execute(given.inputs) if alias else trial.outputs(fill)
@@ -221,7 +221,7 @@ def shifted(trial: Trial) -> None:
 
 
 def _with_offsets(trial: Trial, nbytes: int) -> PrimitiveDesc | None:
-    """The trial's implementation with all tensors at an offset; None if it refuses them."""
+    """Return the trial's implementation with all tensors at an offset; None if it refuses them."""
 
     def moved(desc: MemoryDesc) -> MemoryDesc:
         if desc.format_kind != "blocked":

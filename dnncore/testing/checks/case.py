@@ -39,10 +39,10 @@ Launch: TypeAlias = Callable[[Primitive, Stream, dict[str, Any]], Event]
 
 # Rounds of several problems are kept, because other implementations and engines use them next.
 KEPT_ROUNDS = 64
-KEPT_BYTES = 2**24  # of a problem's tensors; the rounds of larger ones are freed after the case
-PEER_ROUNDOFF = 2.0**-50  # of float64, with a few roundings
+KEPT_BYTES = 2**24  # of a problem's tensors; rounds of larger problems are freed after the case
+PEER_ROUNDOFF = 2.0**-50  # roundoff of float64, times a few roundings
 
-USUAL_FILLS: tuple[FillName, ...] = ("integers", "random")  # of checks of calls and threads
+USUAL_FILLS: tuple[FillName, ...] = ("integers", "random")  # for checks of calls and threads
 
 
 # -- expected outputs -----------------------------------------------------------------------------
@@ -60,9 +60,10 @@ class Round:
 
     @cached_property
     def by_peer(self) -> Mapping[str, Expected] | None:
-        """The results of torch for the inputs, with the reference's bounds; None without torch.
+        """Return the results of torch for the inputs, with the reference's bounds; None without
+        torch.
 
-        torch's gradients cancel in float64, such as y * (1 - y) where y is near 1.
+        In float64, digits of torch's gradients may cancel, such as in y * (1 - y) for y near 1.
         """
         if not torch_oracle.is_available():
             return None
@@ -109,12 +110,12 @@ def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias
         and keeps_integers(op, attr)
         and all(_largest(one.values) <= kind.exact_result for one in expected.values())
         and not (attr.post_ops and np.isinf(expected[op.result_name].values).any())
-    )  # a chain overflows where the reference, which computes it in float64, need not
+    )  # a chain may overflow although the reference, which computes it in float64, does not
     return Round(op, attr, inputs, expected, exact)
 
 
 def _largest(values: Array) -> float:
-    """The largest magnitude of a finite element."""
+    """Return the largest magnitude of a finite element."""
     finite = values.astype(np.float64)[np.isfinite(values)]
     return float(np.abs(finite).max(initial=0.0))
 
@@ -135,7 +136,7 @@ class Case:
         self.engine = engine
         self.impl = impl
         self.clock = Clock()
-        # Texts and values are the same if one implementation is selected.
+        # Texts and values do not depend on whether one implementation is selected.
         self.text = str(replace(problem, impl="", skip_impl="", knobs=""))
         self.seed = zlib.crc32(self.text.encode())
         is_large = problem.op.bytes > KEPT_BYTES
@@ -150,7 +151,7 @@ class Case:
     ) -> Round:
         """Return inputs and expected outputs, by default with the problem's own attributes.
 
-        draw: another number gives other inputs of the same fill.
+        draw: the number of the draw. Each number gives other inputs of the same fill.
         """
         attr = self.attr if attr is None else attr
         if self.problem.inplace and attr.reads_dst:
@@ -161,14 +162,14 @@ class Case:
             return make(self.op, attr, fill, self.seed + draw, alias)
 
     def variation(self, given: Round, inputs: Arrays) -> Round:
-        """A round with other inputs."""
+        """Return a round with other inputs."""
         with self.clock("reference"):
             expected = expected_outputs(given.op, given.attr, inputs)
             return replace(given, inputs=inputs, expected=expected)
 
     @cached_property
     def _more_rounds(self) -> Callable[..., Round]:
-        """`make_round` with a cache of its own."""
+        """`make_round` with a separate cache."""
         return cache(make_round.__wrapped__)
 
     @cached_property
@@ -194,7 +195,7 @@ class Case:
 
     @property
     def level(self) -> Level:
-        """How far all implementations that accept came; those whose `accept` fails are unknown."""
+        """The level that all accepting implementations have reached; unknown if `accept` fails."""
         if not self.trials:
             return "unknown" if any(r.kind == "failed" for r in self._refusals) else "refused"
         return min((trial.level for trial in self.trials), key=LEVELS.index)
@@ -207,7 +208,7 @@ class Case:
         )
 
     def sibling(self, trial: Trial, attr: Attributes, **wishes: Any) -> PrimitiveDesc | None:
-        """The trial's implementation with other attributes; None if it refuses them."""
+        """Return the trial's implementation with other attributes; None if it refuses them."""
         name = trial.pd.impl_name
         return next((p for p in self.descs(attr, name, **wishes) if p.impl_name == name), None)
 
@@ -230,7 +231,7 @@ class Case:
 
 
 def _names(patterns: str) -> list[str]:
-    """The patterns of names. Selection has applied those of notes."""
+    """Return the patterns of names. Selection has already applied the patterns of notes."""
     return [p for p in map(str.strip, patterns.split(",")) if p and not p.startswith(NOTE)]
 
 
@@ -270,26 +271,26 @@ class Trial:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a first execution raised, so that other checks cannot run."""
+        """Whether a first execution raised an error, so that other checks cannot run."""
         return any(isinstance(outputs, Exception) for outputs in self._outputs.values())
 
     @property
     def level(self) -> Level:
-        """How far the first executions came, whatever they computed."""
+        """The level that the first executions reached, whether or not the results are right."""
         if self._outputs and not self.is_broken:
             return "run"
         return "build" if "primitive" in vars(self) else "accept"
 
     @property
     def in_place(self) -> tuple[str, str] | None:
-        """The input and the output that the problem requires in one memory, if formats allow it."""
+        """The input and the output that the problem requires in one memory, if formats match."""
         pair = self.case.problem.alike if self.case.problem.inplace else None
         if pair is None or self.pd.descs[pair[0]] != self.pd.descs[pair[1]]:
             return None
         return pair
 
     def outputs(self, fill: FillName) -> dict[str, Array]:
-        """The outputs of the first execution with a round. Its exception is raised each time."""
+        """Return the outputs of the first execution with a round. Each call raises its error."""
         if fill not in self._outputs:
             try:
                 inputs = self.case.round(fill).inputs
@@ -312,7 +313,7 @@ class Trial:
     ) -> dict[str, Array]:
         """Execute with new guarded memories and return the outputs. `pd` may be a sibling's.
 
-        The outputs are read right after the wait for the event.
+        The outputs are read immediately after the wait for the event.
         """
         arguments = self.arguments(inputs, pd=pd, in_place=in_place, shifts=shifts)
         stream = self.case.engine.stream()
@@ -339,7 +340,7 @@ class Trial:
         return outputs
 
     def expected(self, given: Round) -> Mapping[str, Expected] | None:
-        """The expected outputs; None for the reference if there is no other oracle.
+        """Return the expected outputs; None for the reference if there is no other oracle.
 
         The contents of a private workspace are not known.
         """
@@ -350,7 +351,9 @@ class Trial:
             return given.by_peer
 
     def wrong(self, given: Round, outputs: Arrays) -> str:
-        """As `unlike` for the expected outputs of a round; "" also if none are known."""
+        """Describe the wrong outputs of a round as `unlike` does; "" also if no outputs are
+        expected.
+        """
         return self.unlike(self.expected(given) or {}, outputs, exact=given.exact)
 
     def unlike(
@@ -373,12 +376,12 @@ class Trial:
     def verify(self, fill: FillName, outputs: Arrays, what: str) -> None:
         """Check that outputs equal the first execution's or are correct.
 
-        So an implementation whose values are wrong fails only the checks of values.
+        So an implementation with wrong values fails only the checks of values.
         """
         self.agree(self.case.round(fill), outputs, self.outputs(fill), f"{what}, {fill}")
 
     def agree(self, given: Round, outputs: Arrays, others: Arrays, what: str) -> None:
-        """Check that outputs are correct or, bit for bit, those of another execution."""
+        """Check that outputs are correct or equal those of another execution, bit by bit."""
         if equal(others, outputs):
             return
         known = self.expected(given) is not None
@@ -394,12 +397,12 @@ class Trial:
 
 
 def equal(a: Arrays, b: Arrays) -> bool:
-    """Whether all outputs are the same, bit for bit."""
+    """Whether all outputs are the same, bit by bit."""
     return all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
 def unequal(a: Arrays, b: Arrays) -> str:
-    """Describe where two executions differ."""
+    """Describe the places where two executions differ."""
     return "; ".join(
         f"{name}: {compare(b[name], a[name])}" for name in a if not equal({name: a[name]}, b)
     )

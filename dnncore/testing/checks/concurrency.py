@@ -22,11 +22,11 @@ from dnncore.verbose import set_verbose
 __all__ = ["Late", "disturbed", "engine_threads", "events", "steady_inputs", "threads",
            "verbose_lines"]  # fmt: skip
 
-BRIEF = 2**22  # bytes of arguments; with fewer, executions are so short that few overlap in time
-REPEATS = 8  # executions of each thread if they are brief: enough that two of them overlap
-LATE_SECONDS = 1e-3  # so that a launch that does not wait for an event runs before it
-THREADS = (1, 2, 3, 7)  # the parts of work; some are not a divisor of usual sizes
-WATCH_SECONDS = 0.02  # of executions while another thread looks at their inputs
+BRIEF = 2**22  # bytes of arguments; executions with fewer are short and seldom overlap
+REPEATS = 8  # executions of each thread if they are brief, so that two of them overlap
+LATE_SECONDS = 1e-3  # seconds: a launch that does not wait for an event runs before it
+THREADS = (1, 2, 3, 7)  # numbers of parts of work; some do not divide the usual sizes
+WATCH_SECONDS = 0.02  # seconds of executions during which another thread reads their inputs
 SWITCH_SECONDS = 1e-5  # between Python threads, so that short calls overlap
 
 
@@ -96,7 +96,7 @@ def disturbed(others: int) -> Iterator[None]:
 
 
 def steady_inputs(trial: Trial) -> None:
-    """Inputs have their values at every moment of an execution; another thread looks at them."""
+    """Inputs have their values at every moment of an execution. Another thread reads them."""
     arguments = trial.arguments(trial.case.round("random").inputs)
     outputs = arguments.outputs
     boxes = {n: b for n, b in arguments.boxes.items() if n not in outputs and n != "scratchpad"}
@@ -121,8 +121,8 @@ def steady_inputs(trial: Trial) -> None:
 
 
 class Late(Event):
-    """An event without an engine. The first wait for it calls `deliver`, some seconds later, and
-    completes it.
+    """An event without an engine. The first wait calls `deliver` after some seconds, and completes
+    the event.
     """
 
     __slots__ = ("_deliver", "_done", "_lock", "_seconds")
@@ -150,7 +150,7 @@ class Late(Event):
 def events(trial: Trial) -> None:
     """A launch waits for the events in `wait_for`. A wait for its event or stream ends after it.
 
-    Verbose lines change nothing of this.
+    Verbose lines do not change this.
     """
     for way in ("execute", "bound call"):
         for waits in ("event", "stream"):
@@ -161,7 +161,7 @@ def events(trial: Trial) -> None:
 
 @contextmanager
 def verbose_lines() -> Iterator[None]:
-    """Write a verbose line for each execution, to nowhere."""
+    """Enable verbose lines for each execution, and discard them."""
     with redirect_stdout(io.StringIO()), set_verbose("profile_exec"):
         yield
 
@@ -192,7 +192,7 @@ def _behind_an_event(trial: Trial, way: str, waits: str) -> None:
 
 
 def engine_threads(trial: Trial) -> None:
-    """Results with other numbers of threads of the engine are correct, if it has `num_threads`."""
+    """Results with other thread counts of the engine are correct, if it has `num_threads`."""
     engine = trial.case.engine
     usual = getattr(engine, "num_threads", None)
     if usual is None:

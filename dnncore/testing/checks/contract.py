@@ -26,9 +26,9 @@ from dnncore.testing.checks.surroundings import changed, world
 
 __all__ = ["accept", "descriptors", "device", "refusals"]
 
-QUICK_SECONDS = 0.02  # the quickest of several calls; built-in ones take 20 us to 7 ms
-ASKED, MOST_ASKED = 3, 30  # the latter on a machine with other work
-OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # only the core uses those two
+QUICK_SECONDS = 0.02  # limit for the quickest of several calls; built-in ones take 20 us to 7 ms
+ASKED, MOST_ASKED = 3, 30  # numbers of calls; the second applies to a machine with other work
+OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # only the core uses these two
 
 
 def accept(case: Case, implementation: Implementation[Any]) -> None:
@@ -37,7 +37,7 @@ def accept(case: Case, implementation: Implementation[Any]) -> None:
     """
     answers: list[Any] = []
     seconds: list[float] = []
-    _ = case.engine.peaks  # estimates of seconds use them; measuring them builds kernels
+    _ = case.engine.peaks  # estimates use them, and measuring them builds kernels
     before, present = _built(), world(case.engine)
     with _counted_allocations(case.engine) as allocated:
         while len(seconds) < (ASKED if min(seconds, default=0) <= QUICK_SECONDS else MOST_ASKED):
@@ -71,7 +71,7 @@ def _ask(case: Case, implementation: Implementation[Any]) -> Any:
 
 
 def _content(answer: Accepted | Refused) -> dict[str, Any]:
-    """Return the fields of an answer without `build` and `tune`, new functions each time."""
+    """Return the fields of an answer except `build` and `tune`, which differ each time."""
     own = {f.name for f in fields(answer)} - {"build", "tune"}
     return {name: getattr(answer, name) for name in sorted(own)}
 
@@ -170,7 +170,9 @@ def descriptors(case: Case) -> None:
 
 
 def device(case: Case) -> None:
-    """The device has a name, and standard keys of its limits have values of their types."""
+    """The device has a name, and the values of the standard keys of its limits have the right
+    types.
+    """
     own = case.engine.device
     if not own.name:
         raise CheckFailed("a device must have a name; got ''")

@@ -1,4 +1,4 @@
-"""Checks of failures: of events that a command waits for, and of allocations."""
+"""Checks of failures of events for which a command waits, and of allocations."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["allocations", "failures"]
 
 CAUSE = "the planted failure of another engine"
-MOST_ALLOCATIONS = 20  # that fail, one after the other
+MOST_ALLOCATIONS = 20  # allocations that fail, one after the other
 
 Launch = Callable[[Stream, list[Event]], Event]
 
 
 class Failing(Late):
-    """An event of another engine. A wait for it raises.
+    """An event of another engine whose wait raises an error.
 
-    has_error: whether it has an `error`, too.
+    has_error: whether its `error` is also set.
     """
 
     __slots__ = ("_has_error",)
@@ -46,16 +46,17 @@ class Failing(Late):
 
     @property
     def error(self) -> BaseException | None:
-        """The error, if it has one."""
+        """The error, if `has_error`."""
         return ExecutionError(CAUSE) if self.done and self._has_error else None
 
 
 def failures(trial: Trial) -> None:
-    """A command behind an event that fails reports an error, and names its cause.
+    """A command that waits for an event that fails reports an error that names its cause.
 
     Either the launch raises, or waits for its event and its stream raise, and its event has an
-    error. So do commands that wait for it, on its stream and on another one, before and after its
-    end. Other commands behind it in its stream are right, and the stream's next wait returns.
+    error. The same holds for commands that wait for this command, on its stream and on another
+    stream, before and after its end. Other later commands in its stream return correct results, and
+    the next wait of the stream returns.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     memories = arguments.memories
@@ -84,10 +85,10 @@ def failures(trial: Trial) -> None:
 
 
 def _goes_on(trial: Trial, stream: Stream) -> None:
-    """A stream with a failed command raises its error once and computes on.
+    """A stream with a failed command raises its error once and remains usable.
 
-    On an out-of-order stream, later commands wait for its end, as kernels of a failed command may
-    still run, and nothing else orders them.
+    On an out-of-order stream, later commands wait for the end of the failed command. Its kernels
+    may still run, and nothing else orders them.
     """
     for waits_between in (False, True) if stream.order == "in" else (True,):
         arguments = trial.arguments(trial.case.round("random").inputs)
@@ -136,7 +137,7 @@ def _fails(trial: Trial, way: str, launch: Launch, *, has_error: bool, by_stream
 
 
 def _launched(what: str, launch: Launch, stream: Stream, failing: Event) -> Event | None:
-    """The event of a command that waits for one that fails; None if the launch raises."""
+    """Return the event of a command that waits for a failing event; None if the launch raises."""
     try:
         return launch(stream, [failing])
     except DnnError as error:
@@ -145,9 +146,9 @@ def _launched(what: str, launch: Launch, stream: Stream, failing: Event) -> Even
 
 
 def _check_failed(what: str, event: Event, first: list[tuple[str, Callable[[], Any]]]) -> None:
-    """Wait in all ways, each of which must raise.
+    """Wait in all ways. Each wait must raise an error.
 
-    first: other waits, before that for the event, with their names.
+    first: other waits, with their names, which are made before the wait for the event.
     """
     for name, wait in [*first, ("its event", event.wait)]:
         try:
@@ -173,7 +174,7 @@ def _check_cause(what: str, error: BaseException) -> None:
 
 
 def allocations(trial: Trial) -> None:
-    """If an allocation fails, the call raises an error of dnncore, and the next one is right.
+    """If an allocation fails, the call raises an error of dnncore, and the next call is correct.
 
     In turn, the first, the second and each further allocation fails, from the building of the
     primitive to the end of two executions. Then the primitive is executed without a failure.
@@ -210,7 +211,7 @@ def _launch_twice(trial: Trial, stream: Stream, memories: dict[str, Any]) -> Non
 
 @contextmanager
 def _fails_once(engine: Engine, number: int) -> Iterator[list[int]]:
-    """Let one allocation of a block fail, also when the core tries again.
+    """Let one allocation in a block fail, including the core's second attempt.
 
     Yields a list of the sizes that failed.
     """

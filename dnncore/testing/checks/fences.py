@@ -23,11 +23,11 @@ NO_ACCESS = 0  # PROT_NONE
 
 
 def fences(trial: Trial) -> None:
-    """No byte before or behind a tensor is read or written.
+    """No byte before or after a tensor is read or written.
 
-    An access ends the process, which the kit reports with this check. So it is the last one, and
-    left out if others have found wrong writes. Host engines only, because the buffers of others are
-    not made of the host's memory; and POSIX systems only.
+    An invalid access ends the process, and the kit then reports this check. So this check is the
+    last one, and it is omitted if other checks have found wrong writes. It needs a POSIX system and
+    a host engine, because buffers of other engines are not in host memory.
     """
     if trial.findings or not (trial.case.engine.is_host and is_available()):
         return
@@ -46,10 +46,10 @@ def fenced_memories(
     at_end: bool,
     wrap: Callable[[Array], Any] = lambda array: array,
 ) -> dict[str, Any]:
-    """Memories of all arguments. Opaque formats and the scratchpad have no fence.
+    """Return memories of all arguments. Opaque formats and the scratchpad have no fence.
 
-    at_end: whether the fence is right behind each tensor; otherwise it is right before it.
-    wrap: makes a buffer of the engine from the host's memory.
+    at_end: whether the fence is directly after each tensor; otherwise it is directly before it.
+    wrap: makes a buffer of the engine from host memory.
     """
     memories = trial.arguments(inputs).memories
     for argument, desc in trial.pd.arguments:
@@ -68,7 +68,7 @@ def is_available() -> bool:
 
 
 def fenced(nbytes: int, *, at_end: bool) -> Array:
-    """Bytes between two pages that cannot be accessed."""
+    """Return bytes between two pages that cannot be accessed."""
     page = mmap.PAGESIZE
     room = -(-max(1, nbytes) // page) * page
     whole = np.frombuffer(mmap.mmap(-1, room + 2 * page), np.uint8)

@@ -1,4 +1,4 @@
-"""Check of forks: a forked child computes or gets an error, and its parent goes on."""
+"""Check of forks: a forked child computes or gets an error, and its parent continues."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["forks"]
 
-CHILD_SECONDS = 30.0  # for an execution and the opening of an engine
+CHILD_SECONDS = 30.0  # limit for an execution and the opening of an engine
 MOST_BYTES = 4096  # of the child's text, which a pipe can hold
 
 
 def forks(trial: Trial) -> None:
-    """In a forked child, commands are right or raise an error of dnncore; none hangs.
+    """In a forked child, commands are correct or raise an error of dnncore; none hangs.
 
-    The child uses the parent's primitive and memories, and then the engine that it opens by name.
-    The parent's command, which was under way at the fork, is right.
+    The child uses the parent's primitive and memories, and then an engine that it opens by name. A
+    command of the parent that is running at the fork is correct.
     """
     if not hasattr(os, "fork"):
         return
@@ -56,7 +56,7 @@ def _compute(trial: Trial, arguments: Arguments) -> None:
 
 
 def _fault_in_child(work: Callable[[], None]) -> str:
-    """Do the work in a forked child. Return what went wrong there, or ""."""
+    """Do the work in a forked child. Return a description of the failure there, or ""."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, from 3.12 on
@@ -76,7 +76,7 @@ def _fault_in_child(work: Callable[[], None]) -> str:
 
 
 def _end_after(work: Callable[[], None], writer: int) -> NoReturn:
-    """Do the work, write what went wrong, and end the process without its clean-up."""
+    """Do the work, write a description of a failure, and end the process without clean-up."""
     status = 1
     try:
         work()

@@ -13,11 +13,11 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["ROUNDING", "golden"]
 
 
-ROUNDING = 1e-5  # relative: results that are not whole have 7 digits
+ROUNDING = 1e-5  # relative; golden results that are not integers have 7 digits
 
 
 def golden(trial: Trial) -> None:
-    """The golden cases of the operation that the implementation accepts."""
+    """The implementation is correct in the golden cases of the operation that it accepts."""
     for case in driver_of(type(trial.pd.op)).golden:
         (problem,) = read(case.text)
         if type(problem.op) is type(trial.pd.op):
@@ -31,7 +31,7 @@ def _check(trial: Trial, case: Golden, problem: Problem) -> None:
         return
     inputs = {name: np.array(v, pd.descs[name].dtype) for name, v in case.inputs.items()}
     outputs = trial.execute(inputs, pd=pd)
-    for name in outputs.keys() & case.outputs.keys():  # without a private workspace
+    for name in outputs.keys() & case.outputs.keys():  # omits a private workspace
         right = np.array(case.outputs[name], pd.descs[name].dtype)
         result = compare(outputs[name], right, ROUNDING * np.abs(right.astype(np.float64)))
         if not result.ok:

@@ -1,7 +1,7 @@
 """Algebraic checks: gradients compared with forward implementations, and linearity.
 
-For a linear f, <f(x), y> = <x, f'(y)>. For an affine f, f(a) + f(b) = f(a + b) + f(0). For whole
-numbers both hold without rounding.
+For a linear f, <f(x), y> = <x, f'(y)>. For an affine f, f(a) + f(b) = f(a + b) + f(0). For integers
+both hold without rounding.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["adjoint", "linear", "slope", "workspaces"]
 
 Array = np.ndarray[Any, Any]
-ROUNDING = 1e-5  # relative to the sum of absolute values: float32's error if anything is rounded
+ROUNDING = 1e-5  # relative to the sum of absolute values; float32's error after rounding
 
 
 def _run(pd: PrimitiveDesc, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Execute another implementation than the trial's."""
+    """Execute an implementation other than the trial's."""
     return _executed(pd, inputs).outcome()[0]
 
 
@@ -44,13 +44,13 @@ def _executed(pd: PrimitiveDesc, inputs: Mapping[str, Array]) -> Arguments:
 
 
 def _workspace(forward: PrimitiveDesc, src: Array) -> Array:
-    """The workspace that a forward implementation writes; the bytes of a private one."""
+    """Return the workspace that a forward implementation writes; its bytes if it is private."""
     box = _executed(forward, {"src": src}).boxes["workspace"]
     return box.own_bytes() if box.is_opaque else box.result()[0]
 
 
 def _forwards(trial: Trial) -> list[PrimitiveDesc]:
-    """The implementations of the gradient's forward operation on the same engine, best first."""
+    """Yield implementations of the gradient's forward operation on the same engine, best first."""
     forward = trial.pd.op.forward_op
     assert forward is not None
     with trial.case.clock("building"):
@@ -101,7 +101,7 @@ def adjoint(trial: Trial) -> None:
     allowed = _rounding(op, exact=exact) * scale * factor
     if not abs(left - right) <= allowed:
         if trial.wrong(given, gradients):
-            return  # the checks of values report wrong values
+            return  # the checks of values report this
         raise CheckFailed(
             f"not the adjoint of {forward.impl_name}: <f(x), y> is {left:.9g} and <x, f'(y)>"
             f" {right:.9g}; allowed {allowed:.2g}"
@@ -111,7 +111,7 @@ def adjoint(trial: Trial) -> None:
 def _forward_inputs(
     op: Operation, forward: PrimitiveDesc, given: Mapping[str, Array], seed: int
 ) -> dict[str, Array]:
-    """Forward inputs: random for tensors whose gradient is computed, zeros for the others."""
+    """Return forward inputs: random for tensors whose gradient is computed, else zeros."""
     written = {a.name.removeprefix("diff_") for a, _ in op.tensors() if a.direction == "out"}
     inputs = {}
     for place, (argument, desc) in enumerate(forward.arguments):
@@ -129,7 +129,7 @@ def _forward_inputs(
 def workspaces(trial: Trial) -> None:
     """The gradient is correct with the workspace of every forward implementation.
 
-    Rounding of the workspace may change the result. So a bound applies even to the reference, whose
+    Rounding of the workspace may change the result. So a bound applies even to the reference. Its
     results with its own workspace define correct results.
     """
     if "workspace" not in trial.pd.op.saved:
@@ -139,7 +139,7 @@ def workspaces(trial: Trial) -> None:
     for forward in _forwards(trial):
         pd = case.sibling(trial, case.attr, hint=forward)
         if pd is None:
-            continue  # another one's private workspace, or a layout that this one refuses
+            continue  # another's private workspace, or a layout that this one refuses
         workspace = _workspace(forward, given.inputs["src"])
         outputs = trial.execute({**given.inputs, "workspace": workspace}, pd=pd)
         wrong = trial.unlike(_with_workspace_of(forward, given), outputs)
@@ -160,7 +160,7 @@ def _with_workspace_of(forward: PrimitiveDesc, given: Round) -> Mapping[str, Exp
 
 
 def _affine_in(op: Operation) -> str:
-    """The name of an argument in which the operation is affine, or ""."""
+    """Return the name of an argument in which the operation is affine, or ""."""
     return driver_of(type(op)).linear_in(op)
 
 
@@ -190,7 +190,7 @@ def linear(trial: Trial) -> None:
 
 
 def _saturated(result: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Mark the elements at an end of an integer type. The exact ones may lie beyond it."""
+    """Mark the elements at a limit of an integer type. The exact results may exceed it."""
     if not np.issubdtype(result.dtype, np.integer):
         return np.zeros(result.shape, np.bool_)
     ends = np.iinfo(result.dtype)
@@ -203,7 +203,7 @@ STEP = 2.0**-8
 def slope(trial: Trial) -> None:
     """The reference's gradients are the slopes of its forward operations along a direction.
 
-    With x moved by h along v, <f(x + h v) - f(x - h v), y> / (2 h) = <v, f'(x, y)> + O(h**2).
+    If x moves by h along v, <f(x + h v) - f(x - h v), y> / (2 h) = <v, f'(x, y)> + O(h**2).
     """
     op: Operation = trial.pd.op
     smooth = driver_of(type(op)).smooth
@@ -212,7 +212,7 @@ def slope(trial: Trial) -> None:
     if trial.case.attr.post_ops:
         return
     if any(desc.data_type in HALF_TYPES for _, desc in op.tensors()):
-        return  # too coarse for finite steps; formulas do not depend on types
+        return  # too coarse for finite differences; formulas do not depend on types
     src = smooth(op, trial.case.round("random").inputs["src"].astype(np.float64))
     y = trial.case.round("random").inputs["diff_dst"]
     forward = next(pd for pd in _forwards(trial) if pd.is_reference)

@@ -22,10 +22,11 @@ __all__ = ["Arguments", "Finding", "Guarded"]
 
 Array = np.ndarray[Any, Any]
 
-# The guard after every tensor, on hosts also before it, is as large as the tensor within limits.
+# The guard after every tensor is as large as the tensor, within limits. On hosts there is also a
+# guard before the tensor.
 LEAST_GUARD = 4096  # bytes
 MOST_GUARD = 2**24  # bytes
-SHIFT = 16  # bytes: tensors on hosts begin off the allocation's alignment, as numpy's may
+SHIFT = 16  # bytes; tensors on hosts begin at this distance from an aligned address, as numpy's may
 GARBAGE = 0xFF  # four such bytes are NaN in float32, which reveals wrong reads
 
 
@@ -43,7 +44,7 @@ class Finding:
 class Guarded:
     """A memory between guard bytes, with the values of `array` or with garbage.
 
-    shift: on hosts, the bytes by which it begins off an aligned address.
+    shift: on hosts, the distance of the tensor from an aligned address, in bytes.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Guarded:
         self.copy_in(self.engine.stream(), data).wait()
 
     def after(self) -> Array:
-        """Return all present bytes."""
+        """Return all present bytes of the buffer."""
         host = np.empty_like(self.before)
         self.copy_out(self.engine.stream(), host).wait()
         return host
@@ -93,16 +94,16 @@ class Guarded:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether only the owner of the format knows the values, as of a private workspace."""
+        """Whether only the owner of the format knows the values, as for a private workspace."""
         return self.desc.format_kind == "opaque"
 
     @property
     def garbage(self) -> Array:
-        """Garbage of the size of the buffer, in bytes."""
+        """Return garbage as large as the buffer, as bytes."""
         return np.full_like(self.before, GARBAGE)
 
     def touched(self) -> str:
-        """Describe where an input was written; "" if it was not."""
+        """Describe the places where an input was written; "" if it was not."""
         return self._range(np.flatnonzero(self.after() != self.before))
 
     def result(self) -> tuple[Array, str, str]:
@@ -116,14 +117,14 @@ class Guarded:
         wrong = after != self._packed(values, self.before)
         if not wrong.any() or np.array_equal(after, self.before):
             return values, "", ""
-        # Bytes that packing does not change belong to no element and no padding.
+        # Bytes that packing does not change belong to neither an element nor padding.
         owned = self._packed(values, np.zeros_like(after))
         owned = owned == self._packed(values, np.full_like(after, GARBAGE))
         outside, padding = (np.flatnonzero(wrong & where) for where in (~owned, owned))
         return values, self._range(outside), self._range(padding)
 
     def _outside(self, after: Array) -> Array:
-        """Where bytes beside the tensor have changed."""
+        """Describe the changed bytes outside the tensor."""
         places = np.flatnonzero(after != self.before)
         return places[(places < self.start) | (places >= self.start + self.desc.nbytes)]
 
@@ -151,7 +152,7 @@ def _guard(nbytes: int) -> int:
 def _opaque(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
     """Return the bytes of an opaque format: those of `Guarded.own_bytes`, or of these values.
 
-    Only the reorder of its owner can make them.
+    Only the reorder of its owner can compute them.
     """
     if array.shape == (desc.nbytes,) and array.dtype == np.uint8:
         return array
@@ -167,7 +168,7 @@ class Arguments:
     inputs: arrays by argument name, also for outputs with old values. Other outputs begin as
         garbage.
     in_place: two arguments that share one memory: an input and the output, or two inputs.
-    shifts: of the arguments in order, repeated; see `Guarded`.
+    shifts: the shifts of the arguments in order, repeated if there are fewer; see `Guarded`.
     """
 
     def __init__(

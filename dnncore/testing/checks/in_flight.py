@@ -1,6 +1,6 @@
-"""Check of commands that are in flight: later commands and frees leave their tensors alone.
+"""Check of running commands: later commands and frees do not change their tensors.
 
-A stream with a lag delays each command, so that a missing wait shows each time.
+A stream with a lag delays each command, so that a missing wait is always detected.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["in_flight", "remarks"]
 
 Array = np.ndarray[Any, Any]
-LAG_SECONDS = 0.02  # of each command: longer than a busy thread is interrupted as a rule
-REUSES = 3  # buffers for each freed one, so that an allocator reuses that
+LAG_SECONDS = 0.02  # delay of each command: longer than usual interruptions of a busy thread
+REUSES = 3  # new buffers for each freed buffer, so that an allocator reuses its memory
 
 
 def in_flight(trial: Trial) -> None:
-    """Commands read the values that the commands before them have written, and no later ones.
+    """Commands read the values that earlier commands have written, and no later values.
 
     This holds for the commands of a stream, for events of other streams and engines, and for
     memories that the program frees while a command uses them.
@@ -45,7 +45,7 @@ def in_flight(trial: Trial) -> None:
 
 
 def remarks(engine: Engine) -> Iterator[str]:
-    """Remarks about the checks that an engine does not permit."""
+    """Return remarks about the checks that an engine does not permit."""
     if engine.stream().lag is None:
         yield (
             f"{engine.name}: its streams cannot delay commands (Stream.lag), so a missing wait"
@@ -54,7 +54,7 @@ def remarks(engine: Engine) -> Iterator[str]:
 
 
 def _orders(engine: Engine) -> Iterator[Order]:
-    """The orders of streams that an engine supports."""
+    """Return the orders of streams that an engine supports."""
     yield "in"
     with suppress(DnnError):
         engine.stream("out")
@@ -81,7 +81,7 @@ def _event(trial: Trial) -> None:
 
 
 def _events_of_copies(trial: Trial) -> None:
-    """After a wait for a copy's event its host array is free, or has the values."""
+    """After a wait for a copy's event, its host array is no longer read, or has the values."""
     arguments = _spoiled(trial)
     box = next(iter(arguments.boxes.values()))
     stream, host = _slow(trial), box.before.copy()
@@ -148,7 +148,7 @@ def _expect(got: Array, expected: Array, message: str) -> None:
 
 
 def _freed(trial: Trial) -> None:
-    """A command keeps its memories, also those that the program has deleted and reused."""
+    """A command keeps its memories, even if the program deletes them and allocates others."""
     inputs = trial.case.round("random").inputs
     for bound in (False, True):
         memories = _plain_memories(trial, inputs)
@@ -196,7 +196,7 @@ def _spoiled(trial: Trial) -> Arguments:
 
 
 def _restore(arguments: Arguments, stream: Stream) -> list[Event]:
-    """Queue copies of the right values."""
+    """Queue copies of the correct values."""
 
     def copy(box: Guarded) -> Event:
         return box.copy_in(stream, box.before)

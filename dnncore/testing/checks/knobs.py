@@ -11,14 +11,14 @@ from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["knobs"]
 
-MEASURED = 2.0  # the ratio of two estimates, if the peaks were measured again between them
+MEASURED = 2.0  # allowed ratio of two estimates, because peaks may be measured again between them
 
 
 def knobs(trial: Trial) -> None:
-    """The defaults are the acceptance itself, and a draw of other values computes the problem.
+    """The defaults are the acceptance itself, and the problem is correct with other drawn values.
 
-    The draw changes one knob after the other, and keeps what the implementation accepts. Each case
-    has its own draw.
+    The draw changes one knob after the other, and keeps values that the implementation accepts.
+    Each case has its own draw.
     """
     if not trial.pd.knobs:
         return
@@ -45,7 +45,7 @@ def knobs(trial: Trial) -> None:
 
 
 def _drawn(trial: Trial) -> PrimitiveDesc | None:
-    """The implementation with drawn values; None if it refuses all of them."""
+    """Return the implementation with drawn values; None if it refuses all of them."""
     draw = random.Random(trial.case.seed)  # noqa: S311 - reproducible
     values: dict[str, KnobValue] = {}
     found = None

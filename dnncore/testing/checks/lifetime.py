@@ -23,7 +23,7 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["memory", "quick_collections"]
 
 ROUNDS = 5
-EXECUTIONS = (8, 64)  # of a round; the larger number only if the smaller shows growth
+EXECUTIONS = (8, 64)  # executions in a round; the larger number only if the smaller shows growth
 CREATIONS = 3
 LEAK_HANDLES = 0.1  # open files or threads by which each execution may grow
 LEAK_BYTES = 64  # bytes of native memory by which each execution may grow
@@ -32,9 +32,9 @@ LEAK_BYTES = 64  # bytes of native memory by which each execution may grow
 def memory(trial: Trial) -> None:
     """Memories and primitives are freed after their last use. Executions leak no memory.
 
-    Growth is counted in blocks of Python's allocator, of which every object, array and buffer uses
-    at least one, and in bytes of the C library's allocator if that reports them. It is a leak if
-    every one of several rounds grew.
+    Growth is counted in blocks of Python's allocator and, if the C library reports them, in bytes
+    of its allocator. Every object, array and buffer uses at least one block. Growth in each of
+    several rounds is a leak.
     """
     with quick_collections():
         _memories_die(trial)
@@ -71,7 +71,9 @@ def _memories_die(trial: Trial) -> None:
 
 
 def _primitives_die(trial: Trial) -> None:
-    """An implementation may keep one executable per problem, but not one per creation."""
+    """Primitives are freed. An implementation may keep one executable per problem, not per
+    creation.
+    """
     built = [_new_executable(trial) for _ in range(CREATIONS)]
     _forget()
     gc.collect()
@@ -95,7 +97,7 @@ def _forget() -> None:
 
 
 def _executions_stay_level(trial: Trial) -> None:
-    for executions in EXECUTIONS:  # a cache that fills grows ever more slowly, a leak does not
+    for executions in EXECUTIONS:  # a cache that fills grows ever more slowly; a leak does not
         objects, native, files, threads = _growth(trial, executions)
         if objects < 1 and native < LEAK_BYTES and max(files, threads) < LEAK_HANDLES:
             return
@@ -106,8 +108,8 @@ def _executions_stay_level(trial: Trial) -> None:
 
 
 def _growth(trial: Trial, executions: int) -> tuple[float, ...]:
-    """Return the objects, native bytes, open files and threads by which an execution grew in the
-    best round. The last execution must be right.
+    """Return the growth per execution in objects, native bytes, open files and threads, in the
+    round with the least growth. The last execution must be correct.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     stream = trial.case.engine.stream()
@@ -129,7 +131,7 @@ def _growth(trial: Trial, executions: int) -> tuple[float, ...]:
 
 
 def _handles() -> tuple[int, int]:
-    """The numbers of open files and of threads of this process, 0 where they are unknown."""
+    """Return the numbers of open files and of threads of this process; 0 if unknown."""
     folders = [Path("/proc/self/fd"), Path("/proc/self/task")]
     open_files, tasks = (len(os.listdir(f)) if f.exists() else 0 for f in folders)  # noqa: PTH208 - a count
     return open_files, tasks
@@ -147,7 +149,7 @@ class _MallInfo(ctypes.Structure):
 
 @cache
 def _mallinfo() -> Callable[[], Any] | None:
-    """Return the C library's report on its allocator, from glibc 2.33 on; None elsewhere."""
+    """Return the C library's report on its allocator; None without glibc 2.33 or newer."""
     function = getattr(ctypes.CDLL(None), "mallinfo2", None) if os.name == "posix" else None
     if function is not None:
         function.restype = _MallInfo

@@ -10,7 +10,7 @@ from dnncore.testing.checks.case import Trial
 __all__ = ["false_claim", "lost_precision"]
 
 MOST_ROUNDS = 64
-USUAL_ROUNDS = 8  # more only for outputs that cannot be judged otherwise
+USUAL_ROUNDS = 8  # more rounds only for outputs that cannot be judged otherwise
 
 
 def false_claim(trial: Trial) -> str:
@@ -26,9 +26,9 @@ def false_claim(trial: Trial) -> str:
 def lost_precision(trial: Trial) -> dict[str, str]:
     """Describe lost precision of outputs of products that have few elements, by name.
 
-    Further rounds are executed until the errors of `ENOUGH` elements are known, but at most
-    `USUAL_ROUNDS` if there are `LEAST` elements then. An output with enough elements is left to the
-    comparison of its values.
+    Further rounds are executed until the errors of `ENOUGH` elements are known. If `USUAL_ROUNDS`
+    rounds give `LEAST` elements, no further rounds are executed. Outputs with enough elements are
+    judged when their values are compared.
     """
     if not driver_of(type(trial.pd.op)).has_products:
         return {}

@@ -45,15 +45,15 @@ class Failure:
 class CaseResult:
     """The result of one problem on one engine.
 
-    problem: its text.
-    engine: its name.
+    problem: the problem text.
+    engine: the name of the engine.
     status: "unsupported" if every implementation refused, with valid refusals.
     impl_names: the implementations that accepted, best first.
-    refusals: the reasons of the others, as text.
+    refusals: the reasons of the other implementations, as text.
     executed: the number of checks that ran, over all implementations.
     seconds: "reference" (expected values), "building" (selecting and building primitives) and
         "running" (executing and comparing); the sum is the time of the case.
-    remarks: what the engine does not permit to check, as sentences.
+    remarks: sentences about properties that cannot be checked on the engine.
     level: the level that all implementations that accept have reached.
     """
 

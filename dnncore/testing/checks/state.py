@@ -1,4 +1,4 @@
-"""Checks of state: what was asked, built or computed before changes no result."""
+"""Checks of state: earlier requests, builds and executions do not change results."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = ["independent", "many", "one_element", "streams"]
 
 Array = np.ndarray[Any, Any]
 
-MANY = (16, 300)  # calls: at least, at most
-MANY_SECONDS = 0.15  # then no more than the least number of calls
-MOST_OTHERS = 8  # problems between two calls
-NEAR = 2.0**-19  # 16 units in the last place of f32: more than the errors of most operations
-SMALL = 2**16  # bytes of the tensors of another problem, which is then compared with the reference
+MANY = (16, 300)  # the least and the largest number of calls
+MANY_SECONDS = 0.15  # after this time, only the least number of calls is made
+MOST_OTHERS = 8  # other problems between two calls
+NEAR = 2.0**-19  # relative; 16 ulp of f32: more than the errors of most operations
+SMALL = 2**16  # bytes of tensors; smaller other problems are compared with the reference
 
 
 # -- the same call --------------------------------------------------------------------------------
 
 
 def streams(trial: Trial) -> None:
-    """Bound calls give correct results on several streams in turn, with any scratchpad content."""
+    """Bound calls are correct on several streams in turn, with any contents of scratchpads."""
     given = [trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS]
     first, second = (trial.primitive.bind(**arguments.memories) for arguments in given)
     one, other = trial.case.engine.stream(), trial.case.engine.stream()
@@ -65,7 +65,7 @@ def spoil_scratchpad(trial: Trial, stream: Stream) -> None:
 
 
 def one_element(trial: Trial) -> None:
-    """Results follow a change of one element of each input between two calls."""
+    """If one element of each input changes between two calls, the results change accordingly."""
     case = trial.case
     given = case.round("integers")
     inputs = {**given.inputs, **_with_one_changed(trial, given.inputs)}
@@ -89,9 +89,9 @@ def _executing(primitive: Primitive, memories: dict[str, Any]) -> Any:
 
 
 def _with_one_changed(trial: Trial, inputs: Arrays) -> dict[str, Array]:
-    """Copies of the inputs that may be changed alone, with one other element each.
+    """Return copies of the inputs that may be changed separately, each with one changed element.
 
-    A gradient may read results of its forward operation; these and src belong together.
+    A gradient may read results of its forward operation, which must belong to its src.
     """
     op = trial.case.op
     fixed = {"src", *op.saved} if op.saved else set()
@@ -105,12 +105,12 @@ def _with_one_changed(trial: Trial, inputs: Arrays) -> dict[str, Array]:
         least = 0 if array.dtype.kind == "u" else -4
         array[place] = 4 if array[place] <= 0 else least
         if name == "dropout_probability":
-            array[place] = 0.75 if array[place] == 0.5 else 0.5  # kept numbers stay whole
+            array[place] = 0.75 if array[place] == 0.5 else 0.5  # tensors of integers keep integers
     return changed
 
 
 def many(trial: Trial) -> None:
-    """Every one of the first calls of a new primitive gives a correct result."""
+    """Each of the first calls of a new primitive gives a correct result."""
     given = trial.case.round("integers")
     pd = _fresh(trial)
     with trial.case.clock("building"):
@@ -136,9 +136,9 @@ def many(trial: Trial) -> None:
 
 
 def independent(trial: Trial) -> None:
-    """Other problems that are asked, built and executed in between change no result.
+    """Other problems that are requested, built and executed in between do not change results.
 
-    They differ from the trial's problem in one parameter, or are the operation's golden cases.
+    They differ from the trial's problem in one parameter, or are golden cases of the operation.
     """
     pd = _fresh(trial)
     others = list(_other_descs(trial))
@@ -160,7 +160,7 @@ def independent(trial: Trial) -> None:
 
 
 def _fresh(trial: Trial) -> PrimitiveDesc:
-    """A descriptor of the trial's problem, of which no primitive has been built."""
+    """Return a descriptor of the trial's problem, for which no primitive has been built."""
     ranking.forget()
     primitives.clear()
     pd = trial.case.sibling(trial, trial.case.attr)
@@ -170,7 +170,7 @@ def _fresh(trial: Trial) -> PrimitiveDesc:
 
 
 def _other_descs(trial: Trial) -> Iterator[tuple[Case, PrimitiveDesc]]:
-    """Cases of other problems that the implementation accepts, with their descriptors."""
+    """Yield cases of other problems that the implementation accepts, with their descriptors."""
     found = 0
     for case in _others(trial.case):
         with suppress(DescriptorError):  # the core refuses the problem
@@ -195,7 +195,7 @@ def _others(case: Case) -> Iterator[Case]:
 
 
 def _variants(op: Operation) -> Iterator[Operation]:
-    """The operation with another value of one parameter."""
+    """Yield the operation with another value of one parameter."""
     for field in fields(op):
         value = getattr(op, field.name)
         others: list[Any] = []
@@ -217,9 +217,9 @@ def _variants(op: Operation) -> Iterator[Operation]:
 
 
 def _other_numbers(value: float) -> list[float]:
-    """Two other numbers of f32: one far away, and one that has the same first six digits.
+    """Return two other numbers of f32: a distant number, and one with the same first six digits.
 
-    A dst can be equal to the first one, and must not lie beside it.
+    Both are rounded to f32, because a dst may have to equal the first number exactly.
     """
     return [float(np.float32(other)) for other in (0.5 * value + 0.75, value * (1 + NEAR))]
 
@@ -233,7 +233,7 @@ def _in_other_format(desc: MemoryDesc) -> MemoryDesc:
 
 
 def _other_windows(op: Any) -> Iterator[Operation]:
-    """Other windows on tensors of the same dims: moved, or of fewer elements that lie apart."""
+    """Yield other windows on tensors of the same dims: moved, or with fewer elements and gaps."""
     if not hasattr(op, "padding_l"):
         return
     for step in (1, -1):
@@ -251,7 +251,7 @@ def _other_windows(op: Any) -> Iterator[Operation]:
 
 
 def _other_attributes(attr: Attributes) -> Iterator[Attributes]:
-    """Attributes with another value of each post-op, and with one more post-op."""
+    """Yield attributes with another value of each post-op, and with one more post-op."""
     steps = attr.post_ops
     for place, step in enumerate(steps):
         if step.kind == "eltwise":

@@ -1,4 +1,4 @@
-"""Check of the surroundings: an implementation leaves the process and the thread as they were."""
+"""Check of the surroundings: an implementation does not change the process or the thread."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["changed", "drawn_apart", "note_changes", "surroundings", "world"]
 
 Array = np.ndarray[Any, Any]
-# Among them are numbers that underflow, overflow and have no result.
+# Some numbers underflow, some overflow, and some have no result.
 STRICT_FILLS: tuple[FillName, ...] = (*USUAL_FILLS, "wide", "large", "tiny", "special")
 
 
 def surroundings(trial: Trial) -> None:
     """Building and executing change no state of the process or of the calling thread.
 
-    All executions of the trial count. Results do not depend on numpy's handling of errors and on
-    the filters of warnings.
+    The check covers all executions of the trial. Results do not depend on numpy's handling of
+    errors or on the filters of warnings.
     """
     for fill in STRICT_FILLS:
         strictly = trial.execute(trial.case.round(fill).inputs, launch=_strict)
@@ -53,7 +53,7 @@ def surroundings(trial: Trial) -> None:
 
 
 def note_changes(trial: Trial) -> None:
-    """Record what has changed since `trial.world`."""
+    """Record the states that have changed since `trial.world`."""
     now = world(trial.case.engine)
     trial.changes += changed(trial.world, now)
     trial.world = now
@@ -67,15 +67,15 @@ def _strict(primitive: Primitive, stream: Stream, memories: dict[str, Any]) -> E
 
 
 def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """The names of the states that differ."""
+    """Return the names of the states that differ."""
     return [name for name, state in after.items() if state != before[name]]
 
 
 @contextmanager
 def drawn_apart(seed: int) -> Iterator[None]:
-    """Give the global generators of numbers a state of their own during a block.
+    """Give the global random number generators another state during a block.
 
-    So an implementation that seeds them changes their state each time.
+    So an implementation that seeds them always changes their state.
     """
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one
     random.seed(seed)
@@ -122,7 +122,7 @@ def world(engine: Engine) -> dict[str, Any]:
 
 
 def _scheduling() -> dict[str, Any]:
-    """The processors and the priority of this thread, where the system reports them."""
+    """Return the processors and the priority of this thread, if the system reports them."""
     if not hasattr(os, "sched_getaffinity"):
         return {}
     return {
@@ -136,7 +136,7 @@ _THIRDS = (np.array([1, -1, 2], np.float32), np.array([1.0, -1.0, 2.0]))
 
 
 def _arithmetic() -> bytes:
-    """Results that show the direction of rounding and whether subnormal numbers become zero."""
+    """Return results that show the rounding direction and whether subnormal numbers become zero."""
     with np.errstate(all="ignore"):
         kept = [x * x.dtype.type(1) for x in _SUBNORMAL]
         rounded = [x / x.dtype.type(3) for x in _THIRDS]

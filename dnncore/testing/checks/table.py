@@ -38,9 +38,9 @@ __all__ = ["CHECKS", "Check", "run_case"]
 
 Scope: TypeAlias = Literal["case", "candidate", "trial"]
 
-VALUES = {"integers", "random"}  # checks without which no result is known to be right
-OF_LARGE = 16  # a check examines one of so many large cases
-OF_VARIANTS = 8  # a check examines variants in one of so many of its cases
+VALUES = {"integers", "random"}  # without these checks, no result is known to be correct
+OF_LARGE = 16  # one in this many large cases is examined by a check
+OF_VARIANTS = 8  # one in this many of a check's cases is examined for variants
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,19 @@ class Check:
     """A property, checked by a plain function that raises `CheckFailed`.
 
     scope: the arguments of the function. "case": a `Case`. "candidate": a `Case` and an
-        `Implementation`, which may refuse it. "trial": a `Trial` of one that accepts.
+        `Implementation`, which may refuse it. "trial": a `Trial` of an implementation that accepts.
     every: for slow checks, the number of cases of which one is checked. In each process, the check
         also runs until it has passed once for an operation, an implementation and an engine.
         Variants count as one implementation. The texts of problems decide which cases are checked.
-    asks_others: whether it asks and executes other implementations, too.
-    every_large: the same for cases with more than LARGE_BYTES; 0 means `every`, at least OF_LARGE.
-    least_bytes: of tensors; smaller cases are left out unless the check is named.
-    of_values: whether it checks results for other values. It runs on variants of an implementation
-        as often as on the best one. Other checks run less often on variants. The names of variants
-        have three parts or more and differ in the last one, such as an instruction set.
+    asks_others: whether the check also queries and executes other implementations.
+    every_large: as `every`, for cases with more than LARGE_BYTES. 0 means `every`, but at least
+        OF_LARGE.
+    least_bytes: the least number of bytes of tensors. Smaller cases are omitted unless the check is
+        named.
+    of_values: whether the check examines results for other values. Then it runs on variants of an
+        implementation as often as on the best implementation. Other checks run less often on
+        variants. The names of variants have three or more parts and differ in the last part, such
+        as an instruction set.
     """
 
     name: str
@@ -70,7 +73,7 @@ class Check:
     of_values: bool = False
 
 
-# In the order of execution. The last checks examine the executions of all others.
+# In the order of execution. The last checks examine the executions of all other checks.
 CHECKS: dict[str, Check] = {
     check.name: check
     for check in (
@@ -130,7 +133,7 @@ CHECKS: dict[str, Check] = {
     )
 }
 
-_made: set[tuple[str, type, str, str]] = set()  # slow checks that passed in this process
+_made: set[tuple[str, type, str, str]] = set()  # slow checks that have passed in this process
 
 
 def run_case(
@@ -146,9 +149,9 @@ def run_case(
 
     impl: name patterns of the implementations to be tested; "" is all.
     skip: names of checks that are left out.
-    announce: is called with each check before it begins.
+    announce: a function that is called with each check before it begins.
 
-    Slow checks are left out on most cases, unless they are named.
+    Slow checks are omitted in most cases, unless they are named.
     """
     run = _Run(Case(problem, engine, impl), checks, skip, announce)
     run.all()
@@ -188,7 +191,7 @@ class _Run:
         self._skipped = set(skip)
 
     def all(self) -> None:
-        """Run all checks. The checks of candidates are first, because others query and build."""
+        """Run all checks. The checks of candidates run first, because others query and build."""
         for implementation in self.case.implementations:
             for check in self._wanted("candidate"):
                 self._make(check, implementation.name, self.case, implementation)
@@ -248,6 +251,6 @@ class _Run:
 
 
 def _family(impl_name: str) -> str:
-    """The common name of an implementation's variants."""
+    """Return the common name of an implementation's variants."""
     front, _, _ = impl_name.rpartition(":")
     return front if ":" in front else impl_name

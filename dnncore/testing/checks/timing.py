@@ -14,13 +14,13 @@ from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["late_accesses", "profiling", "several_events", "time_limits"]
 
-LAG_SECONDS = 0.08  # so long that a wait of a quarter has ended long before the command
+LAG_SECONDS = 0.08  # seconds; a wait of a quarter of this time ends long before the command
 TRIES = 4
-LATE, LATER = LATE_SECONDS, 0.01  # between them, a launch ends on a busy machine, too
+LATE, LATER = LATE_SECONDS, 0.01  # seconds; a launch ends between them, even on a busy machine
 BRIEF_LAG = 0.005
-LATER_SECONDS = 3 * BRIEF_LAG  # in which a command that has ended must not touch memories
+LATER_SECONDS = 3 * BRIEF_LAG  # after its end, a command must not access its memories
 POLL_SECONDS = 60.0
-CLOCK_SECONDS = 2e-4  # the error of the difference between two clocks
+CLOCK_SECONDS = 2e-4  # seconds; the error of the difference between two clocks
 
 
 def time_limits(trial: Trial) -> None:
@@ -68,7 +68,7 @@ def _limited(trial: Trial, waits: str) -> None:
 def _times_out(trial: Trial, waits: str, limit: float) -> bool:
     """Whether a wait for a slow command has raised `TimeoutError`.
 
-    Also true if the command has ended when its call returns, as on the CPU engine.
+    The result is also true if the command has ended when its call returns, as on the CPU engine.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     stream = _slow(trial)
@@ -93,7 +93,7 @@ def _times_out(trial: Trial, waits: str, limit: float) -> bool:
 
 
 def several_events(trial: Trial) -> None:
-    """A command waits for all events that it is given, in a list or a tuple."""
+    """A command waits for all events that are passed to it, in a list or a tuple."""
     for as_list in (True, False):
         arguments = trial.arguments(trial.case.round("random").inputs)
         arguments.spoil()
@@ -115,10 +115,12 @@ def several_events(trial: Trial) -> None:
 
 
 def _behind_copies(trial: Trial, stream: Stream, order: int) -> None:
-    """A command waits for all events of one other stream, whichever of them is the last to end.
+    """A command waits for all events of another stream, whichever of them ends last.
 
-    The memories get their values from copies of `stream`, each behind an event that is late. The
-    first event of the list ends last. order: -1 to list the last copy first.
+    The memories get their values from copies of `stream`. Each copy waits for a late event. The
+    first event of the list ends last.
+
+    order: -1 to list the last copy first.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     arguments.spoil()
@@ -130,15 +132,15 @@ def _behind_copies(trial: Trial, stream: Stream, order: int) -> None:
     ]
     own = trial.case.engine.stream()
     trial.primitive.execute(own, wait_for=events[::order], **arguments.memories).wait()
-    wait_all(events)  # a copy that ends too late spoils a result
+    wait_all(events)  # a copy that ends too late makes a result wrong
     what = f"behind several copies of a stream of order {stream.order!r}"
     trial.verify("random", trial.finish(arguments), what)
 
 
 def late_accesses(trial: Trial) -> None:
-    """A command that has ended reads its inputs no more, and writes its outputs no more."""
+    """A command that has ended no longer reads its inputs or writes its outputs."""
     arguments = trial.arguments(trial.case.round("random").inputs)
-    stream = _slow_if_possible(trial)  # kept, so that its commands go on
+    stream = _slow_if_possible(trial)  # kept, so that its commands continue
     trial.primitive.execute(stream, **arguments.memories).wait()
     outputs = arguments.outputs
     for name, box in arguments.boxes.items():
@@ -159,7 +161,7 @@ def late_accesses(trial: Trial) -> None:
 
 def profiling(trial: Trial) -> None:
     """Times of a profiling stream are in order and within the time of the calls. All streams of an
-    engine have one clock. No stream without profiling has times. Results are the same.
+    engine share one clock. Streams without profiling have no times. Results are the same.
     """
     try:
         stream = trial.case.engine.stream(profiling=True)
@@ -185,7 +187,7 @@ def profiling(trial: Trial) -> None:
 
 
 def _check_one_clock(first: Event, second: Event) -> None:
-    """The second command, of another stream, has waited for the first."""
+    """Check the times of two streams. The second command has waited for the first."""
     second.wait()
     end, start = first.end, second.start
     if end is not None and start is not None and start < end:

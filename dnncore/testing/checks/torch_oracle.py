@@ -35,7 +35,7 @@ def is_available() -> bool:
 def _torch() -> Any:
     import torch
 
-    torch.set_num_threads(1)  # small tensors: starting threads costs more than the work
+    torch.set_num_threads(1)  # starting threads costs more than the work on small tensors
     return torch
 
 
@@ -49,7 +49,7 @@ def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[s
     if not any(desc.nelems for _, desc in written):  # torch refuses some windows without cells
         return {n: np.empty(d.dims, d.dtype) for n, d in written if n != "workspace"}
     if attr.dropout or attr.rounding == "stochastic":
-        return {}  # torch has other random numbers
+        return {}  # torch draws other random numbers
     tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
     outputs = _computed(torch, op, attr, tensors)
     name = op.result_name
@@ -60,7 +60,7 @@ def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[s
 
 
 def _computed(torch: Any, op: Any, attr: dnn.Attributes, t: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs before attributes apply to the first; f32 if each step is rounded."""
+    """Return the outputs before attributes apply to the first; f32 if each step is rounded."""
     oracle = driver_of(type(op)).oracles[type(op)]
     if quantization.is_integer_product(op):
         bare = op.with_descs(bias=None)
@@ -73,7 +73,7 @@ def _computed(torch: Any, op: Any, attr: dnn.Attributes, t: Mapping[str, Any]) -
 
 
 def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Round once; integers half to even, saturated, and 0 for NaN."""
+    """Round once. For integers, round half to even, saturate, and replace NaN by 0."""
     if from_numpy_dtype(dtype)[0] in "su":
         limits = iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
         values = np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
@@ -84,7 +84,7 @@ def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _off_ties(values: Array) -> Array:
-    """Round to float32, but to no tie of bf16 unless the value is one.
+    """Round to float32, but to a tie of bf16 only if the value is this tie.
 
     ml_dtypes rounds float64 to float32 and then to bf16. The second rounding of a tie may be wrong.
     """

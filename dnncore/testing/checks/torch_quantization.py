@@ -21,8 +21,8 @@ def is_stepwise(op: Operation, attr: dnn.Attributes) -> bool:
 
 
 def dequantized(op: Operation, attr: dnn.Attributes, t: Tensors) -> dict[str, Any]:
-    """The tensors with zero points and scales of the inputs. Products with scales are rounded to
-    f32, unless the tensor is f64.
+    """Return the tensors with zero points and scales of the inputs applied. Products with scales
+    are rounded to f32, unless the tensor is f64.
     """
     read = dict(t)
     for name in (a.name for a, _ in op.tensors() if a.direction == "in"):
@@ -37,7 +37,7 @@ def dequantized(op: Operation, attr: dnn.Attributes, t: Tensors) -> dict[str, An
 
 
 def _each(t: Tensors, kinds: Mapping[str, Any], name: str, word: str) -> Any:
-    """A value for each element of a group; other dims have size 1."""
+    """Return a value for each element of a group. Other dims have size 1."""
     values = t[f"{name}_{word}"]
     for dim, group in zip((-2, -1), kinds[name].groups, strict=False):
         values = values.repeat_interleave(group, dim)
@@ -47,9 +47,9 @@ def _each(t: Tensors, kinds: Mapping[str, Any], name: str, word: str) -> Any:
 def product(
     torch: Any, op: Any, attr: dnn.Attributes, t: Tensors, sums: Callable[[Tensors], Any]
 ) -> Any:
-    """The scaled sums of products of integers plus bias, in f32.
+    """Return the scaled sums of products of integers plus bias, in f32.
 
-    sums: computes the sums of products without bias.
+    sums: a function that computes the sums of products without bias.
     """
     factors = {}
     for name in ("src", "weights"):
@@ -71,7 +71,7 @@ def product(
 def _ranges(
     torch: Any, op: Any, attr: dnn.Attributes, t: Tensors, factors: dict[str, Any]
 ) -> Iterator[tuple[dict[str, Any], Any]]:
-    """The parts of the factors along K, and the product of their scales as a factor of dst."""
+    """Yield the parts of the factors along K, and the product of their scales, a factor of dst."""
     src, weights = (_along_k(torch, op, attr, t, name) for name in factors)
     count = math.lcm(src.shape[0], weights.shape[0])
     dims = {"src": 1, "weights": 1 if isinstance(op, InnerProductForward) else -2}
@@ -87,7 +87,7 @@ def _ranges(
 
 
 def _along_k(torch: Any, op: Any, attr: dnn.Attributes, t: Tensors, name: str) -> Any:
-    """The scales of a factor: for each range of K, a factor of dst."""
+    """Return the scales of a factor: for each range of K, a factor of dst."""
     if name not in attr.scales:
         return torch.ones(1, *[1] * op.dst.ndims)
     values, groups = t[f"{name}_scales"].float(), attr.scales[name].groups
@@ -98,14 +98,14 @@ def _along_k(torch: Any, op: Any, attr: dnn.Attributes, t: Tensors, name: str) -
         values = values.repeat_interleave(groups[1], -1) if groups else values
         return values.movedim(-2, 0).unsqueeze(-2)
     if isinstance(op, InnerProductForward) and name == "weights":
-        is_flat = values.ndim == 2  # else groups are those of K
+        is_flat = values.ndim == 2  # else groups are along K
         values = values.repeat_interleave(groups[0], 0) if groups and is_flat else values
         return values.flatten(1).T.unsqueeze(1)
     return values.reshape(1, 1, -1, *[1] * (op.dst.ndims - 2))
 
 
 def stored(attr: dnn.Attributes, name: str, x: Any, t: Tensors) -> Any:
-    """x divided by the scales of the tensor, plus its zero points."""
+    """Return x divided by the scales of the tensor, plus its zero points."""
     if name in attr.scales:
         x = x * (1 / _each(t, attr.scales, name, "scales").to(x.dtype))
     if name in attr.zero_points:

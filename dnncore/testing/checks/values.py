@@ -22,14 +22,14 @@ __all__ = ["cancellation", "integers", "large", "random", "repeatable", "repeata
            "slabs", "special", "special_operands", "ties", "tiny", "wide"]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
-REPEATS = 8  # executions of brief ones
-DISTURBERS = 3  # threads that compute during every other one
+REPEATS = 8  # number of executions if they are brief
+DISTURBERS = 3  # threads that compute during every second execution
 
 
 def _right(fill: FillName, trial: Trial) -> None:
     """Results for a kind of input are within the error bound, and exact if nothing is rounded.
 
-    If usual inputs give wrong results already, the checks of other inputs report nothing.
+    If results for usual inputs are wrong, the checks of other inputs report nothing.
     """
     wrong = _wrong(trial, fill)
     if wrong and (fill in USUAL_FILLS or not any(_wrong(trial, usual) for usual in USUAL_FILLS)):
@@ -58,12 +58,12 @@ def _lost_sign(given: Round, expected: Mapping[str, Expected], outputs: Arrays) 
 
 
 def _is_free(trial: Trial, given: Round, right: Array, got: Array) -> Array | bool:
-    """Where NaN and infinities permit another result.
+    """Return a mask of the elements where NaN and infinities permit another result.
 
     An algorithm with an error factor above 1 transforms its inputs. One NaN or infinity may spread
     to all results of a transformed tile, and infinity may become NaN. A gradient that is infinity
-    times 0 in the formula may have a limit. The rules of torch, the reference's oracle, are other
-    ones in gradients of eltwise and pooling.
+    times 0 in the formula may have a finite limit. torch, the reference's oracle, has other rules
+    for gradients of eltwise and pooling.
     """
     if error_factor(trial.pd.op) > 1:
         return ~np.isfinite(got)
@@ -76,7 +76,7 @@ def _is_free(trial: Trial, given: Round, right: Array, got: Array) -> Array | bo
         return bool(~np.isfinite(saved).all())
     if saved.shape != right.shape:
         return False
-    if given.attr.post_ops:  # a comparison makes a number of NaN
+    if given.attr.post_ops:  # a comparison turns NaN into a number
         plain = expected_outputs(given.op, Attributes(), given.inputs)
         right = plain[given.op.result_name].values
     return np.isinf(saved) & np.isnan(right)
@@ -96,7 +96,7 @@ def random(trial: Trial) -> None:
 
 
 def special_operands(trial: Trial) -> None:
-    """NaN and infinities in bias, operands of post-ops and old results are where they belong."""
+    """NaN and infinities in bias, post-op operands and old results appear in the right places."""
     if operand_names(trial.case.op, trial.case.attr):
         _right("special_operands", trial)
 
@@ -114,16 +114,17 @@ slabs = partial(_right, "slabs")
 def repeatable(trial: Trial) -> None:
     """Another execution has bit-equal results if the implementation claims determinism.
 
-    Sums of numbers of many magnitudes show the order of their terms.
+    Sums of numbers of many magnitudes depend on the order of their terms.
     """
     for fill in ("random", "wide"):
         _repeat(trial, fill, [0])
 
 
 def repeatable_under_load(trial: Trial) -> None:
-    """More executions have bit-equal results, too, while other threads keep the processors busy.
+    """Further executions have bit-equal results while other threads keep the processors busy.
 
-    They do so in turns, so that the threads of an implementation end in another order.
+    The other threads compute during every second execution, so that the threads of an
+    implementation end in another order.
     """
     brief = trial.case.op.bytes < BRIEF
     _repeat(trial, "wide", [DISTURBERS, 0] * (REPEATS // 2) if brief else [DISTURBERS])

@@ -1,6 +1,6 @@
 """Problem texts of every algorithm and post-op, from the records of `dnncore.algorithms`.
 
-A new algorithm in the records is tested without a new line in the lists. The list `variations` has
+A new algorithm in the records needs no new line in the lists. The list `variations` contains
 parameters with all digits of f32, and every operation with operands of every mask.
 """
 
@@ -35,13 +35,13 @@ NORM_DIGITS = "--p=3.2345675 --eps=1.2345675"
 # A convolution with each algorithm as its post-op.
 CONVOLUTION = "--conv --dir=FWD_B --stag=abx,axb --dtag=any"
 LAYER = "ic3oc9_ih5kh3ph1"
-POSITIVE = "abs+linear:1:0.5"  # post-ops before those that need positive numbers
+POSITIVE = "abs+linear:1:0.5"  # post-ops before algorithms that need positive numbers
 
-# Rounded to six digits, each of these is wrong by more than the error bounds permit. The first is a
+# Rounded to six digits, each of these numbers causes errors above the error bounds. The first is a
 # number of f32: elu's dst may be -alpha, and their sum must be 0 in every precision.
 DIGITS = ((0.23456749320030212, 1.2345675),)
-# Every mask of four dims, in chains whose steps do not hide each other; alone, where an operand has
-# one image and one channel.
+# Every mask of four dims, in chains whose steps do not hide each other. Masks of operands with one
+# image and one channel are also tested in chains of one step.
 CHAINS = ",".join((
     "add:f32:12", "prelu:4",
     "add:f32:1+sub:f32:4+mul:f32:8+add:f32:12+add:f32:3+mul:f32:5+sub:f32:9+prelu:6:axb+sub:f32:2",
@@ -112,7 +112,7 @@ def _eltwise(
 
 
 def _digits() -> Iterator[str]:
-    """Algorithms whose probes show that they have parameters, as operations and as post-ops."""
+    """Yield algorithms whose probes have parameters, as operations and as post-ops."""
     for name, record in ELTWISE.items():
         if any(map(any, record.probes)):
             yield from _eltwise(1, CUBE, {name: replace(record, probes=DIGITS)})
@@ -131,7 +131,7 @@ def _operands() -> Iterator[str]:
 
 
 def _padded(option: str, texts: Iterable[str]) -> Iterator[str]:
-    """In a format with padding, which must stay zero even if the algorithm changes zeros."""
+    """Yield texts with padded formats. Padding stays zero even if the algorithm changes zeros."""
     for text in texts:
         driver, _, rest = text.partition(" ")
         yield f"{driver} --{option}=aBx8b {rest}"
@@ -154,7 +154,7 @@ def _reduction(shapes: str, parameters: str, *, norms: bool = False) -> Iterator
 
 
 def _eltwise_steps(front: str, shape: str) -> Iterator[str]:
-    """Each eltwise algorithm with all its parameters, as a post-op."""
+    """Yield each eltwise algorithm with all its parameters, as a post-op."""
     for name, record in ELTWISE.items():
         before = f"{POSITIVE}+" if record.is_positive else ""
         for alpha, beta in record.probes:
@@ -169,7 +169,7 @@ def _post_ops() -> Iterator[str]:
 
 
 def _binary_steps(front: str, shape: str) -> Iterator[str]:
-    """Each binary algorithm as a post-op."""
+    """Yield each binary algorithm as a post-op."""
     for name, record in BINARY.items():
         for mask in ("per_oc", "per_tensor"):
             operands = f"f32.{mask}:per_tensor" if record.has_condition else f"f32:{mask}"

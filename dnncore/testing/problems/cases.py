@@ -27,11 +27,11 @@ from dnncore.testing.problems.random_problems import draw
 __all__ = ["SIZES", "case_files", "cases"]
 
 SIZES = ("tiny", "smoke", "full", "types", "networks", "random")
-MORE = {  # lists that a size has, too
+MORE = {  # additional lists of a size
     "smoke": ("sizes", "variations"),
     "full": ("smoke", "sizes", "variations", "types"),
 }
-DRAWN = {"random": 30, "full": 100}  # random problems of each driver
+DRAWN = {"random": 30, "full": 100}  # number of random problems of each driver
 FOLDER = Path(__file__).parent
 
 
@@ -57,12 +57,12 @@ def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) ->
     """Return the problems of a size, without duplicates.
 
     seed: the seed of the size "random". Those of "full" are always the same.
-    more: whether "smoke" and "full" have the lists of `MORE`, too.
-    drawn: whether "full" has random problems, too.
+    more: whether "smoke" and "full" include the lists of `MORE`.
+    drawn: whether "full" includes random problems.
 
-    Lists of values make duplicates, for instance if two formats are equal because a dim is 1.
+    Lists of values cause duplicates, for instance if two formats are equal because a dim is 1.
     """
-    case_files(size)  # raises for other names
+    case_files(size)  # raises an error for other names
     names = _lists(size, more=more)
     listed = read_files(*(file for name in names for file in _files(name)))
     texts = (text for name in names for text in algorithm_cases.texts(name))

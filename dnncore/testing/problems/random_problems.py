@@ -1,9 +1,9 @@
 """Random problems, drawn from a seed. A failing one is simplified.
 
-A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may
-change its place: an offset, gaps between elements, another order of dims. Each choice is one of
-some values. The first value is the simplest, and the text omits it. A failing problem is simplified
-as long as it fails: one choice after the other gets an earlier value.
+A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may get
+another layout: an offset, gaps between elements, another order of dims. Each choice is one of some
+values. The first value is the simplest, and the text omits it. A failing problem is simplified as
+long as it fails: one choice after the other gets an earlier value.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ STEPS = (
 
 
 MOST_STEPS = 6
-NO_STEP = ("",) * (2 * len(STEPS))  # two of three steps are left out
+NO_STEP = ("",) * (2 * len(STEPS))  # two thirds of the steps are omitted
 
 
 def _options(choose: Choose, options: Options, only: Options = NOTHING) -> list[str]:
-    """`--name=value` for each option whose value is not the first.
+    """Return `--name=value` for each option whose value is not the first.
 
     More than half of the values are the first, because implementations refuse rare combinations.
 
@@ -66,14 +66,16 @@ def _options(choose: Choose, options: Options, only: Options = NOTHING) -> list[
 
 
 def _attributes(choose: Choose, ndims: int) -> list[str]:
-    """Options of attributes for a result of this number of dims."""
+    """Return options of attributes for a result of this number of dims."""
     chain = [step for _ in range(MOST_STEPS) if (step := _step(choose, ndims))]
     steps = [f"--attr-post-ops={'+'.join(chain)}"] if chain else []
     return steps + _options(choose, ATTRIBUTES)
 
 
 def _step(choose: Choose, ndims: int) -> str:
-    """A step, or "". All steps take three more choices, so that a simpler step moves no others."""
+    """Return a step, or "". Every step takes three more choices, so that a simpler step does not
+    shift the choices after it.
+    """
     text, masks = choose((*NO_STEP, *STEPS)), range(1 << ndims)
     for word, chosen in (("MASK", choose(masks)), ("MORE", choose(masks)), ("TAG", choose(TAGS))):
         text = text.replace(word, str(chosen))
@@ -117,7 +119,9 @@ class ChosenSizes:
         return self.choose(CHANNELS)
 
     def dims(self, least: int = 1) -> list[int]:
-        """Sizes are chosen for all possible dims. So a problem with fewer dims keeps the rest."""
+        """Return dims. Sizes are chosen for all possible dims, so that fewer dims do not shift
+        later choices.
+        """
         sizes = [self.choose(SIZES) for _ in range(FEW_DIMS)]
         many = [self.choose(SIZES_OF_MANY) for _ in range(MOST_DIMS)]
         few = range(least, FEW_DIMS + 1)
@@ -129,9 +133,10 @@ class ChosenSizes:
         return [1 if flag else n for flag, n in zip(flags, dims, strict=False)]
 
     def window(self) -> str:
-        """The right padding is the remainder that the output's size leaves.
+        """Return a window. The size of the output determines the right padding.
 
-        Windows of one cell and windows as large as the image have implementations of their own.
+        Some windows have one cell or the size of the image, because such windows have separate
+        implementations.
         """
         axes = self.one_of(AXES)
         axis_text = self.choose(
@@ -156,7 +161,7 @@ class ChosenSizes:
         return f"_i{axis}{size}o{axis}{o}k{axis}1s{axis}{s}p{axis}{left}"
 
     def _whole(self, axis: str) -> str:
-        """The kernel has the image's size. With a dilation, it ends in the padding."""
+        """Return a kernel of the image's size. With a dilation, it ends in the padding."""
         size, d, left = self.choose(IMAGES), self.choose((0, 0, 1, 2)), self.choose(FEW_PADDINGS)
         return f"_i{axis}{size}o{axis}1k{axis}{size}s{axis}1d{axis}{d}p{axis}{left}"
 
@@ -167,7 +172,7 @@ class ChosenSizes:
 # -- places in buffers -----------------------------------------------------------------------------
 
 MOVES = (*[""] * 5, "offset", "gaps", "gaps", "order", "blocks")
-MOST_MOVES = 8  # of a problem; as many are always chosen, so that fewer tensors are not simpler
+MOST_MOVES = 8  # per problem; always so many choices, so that fewer tensors are not simpler
 OFFSETS = (1, 2, 3, 5, 8, 16, 64)  # elements
 GAPS = (0, 1, 3)  # elements, or blocks of them
 BLOCKS = (2, 3, 4, 6, 8, 12, 16)  # elements
@@ -175,10 +180,11 @@ MOST_BLOCKS = 6
 
 
 def moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
-    """Return the same dims at another place.
+    """Return the same dims in another layout.
 
-    move: "offset", and the same blocks; "gaps", also gaps; "order", also another order of dims;
-        "blocks": other blocks, in any order of dims, and none of these.
+    move: "offset" adds an offset and keeps the blocks. "gaps" also adds gaps. "order" also changes
+        the order of dims. "blocks" does none of these; it chooses other blocks, in any order of
+        dims.
     """
     if not move:
         return desc
@@ -201,7 +207,7 @@ def moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
 
 
 def _blocked(choose: Choose, ndims: int) -> str:
-    """A format tag with up to `MOST_BLOCKS` blocks of any dims and sizes."""
+    """Return a format tag with up to `MOST_BLOCKS` blocks of any dims and sizes."""
     letters = list("abcdefghijkl"[:ndims])
     order = [letters.pop(choose(range(len(letters)))) for _ in range(ndims)]
     count = choose(range(1, MOST_BLOCKS + 1))
@@ -214,7 +220,7 @@ def _blocked(choose: Choose, ndims: int) -> str:
 def _with_moves(choose: Choose, problem: Problem) -> Problem:
     """Return the problem with some of its tensors moved, operands of post-ops included.
 
-    All tensors of one in six problems have blocks, so that blocks of all sizes meet.
+    In one of six problems, all tensors have blocks, so that blocks of all sizes are combined.
     """
     chosen = [choose(MOVES) for _ in range(MOST_MOVES)]
     moves = iter(["blocks"] * MOST_MOVES if choose((False,) * 5 + (True,)) else chosen)
@@ -233,7 +239,7 @@ def _with_moves(choose: Choose, problem: Problem) -> Problem:
 
 # -- problems --------------------------------------------------------------------------------------
 
-# So that most of the time is spent on different problems, not on large ones.
+# These limits let most of the time be spent on different problems, not on large ones.
 MOST_BYTES = 300_000
 MOST_FLOPS = 30  # per byte of this limit
 MOST_SPACE = 1 << 22  # bytes of a tensor with its gaps and the padding of its blocks
@@ -250,7 +256,7 @@ class _Limits:
 
 
 def draw_words(choose: Choose, driver: str, only: Options = NOTHING) -> list[str]:
-    """The words of a problem in f32 without attributes; it may be invalid."""
+    """Return the words of a problem in f32 without attributes. The problem may be invalid."""
     words = [f"--{driver}", *_options(choose, DRIVERS[driver].options, only)]
     return [*words, *DRIVERS[driver].draw_shape(ChosenSizes(choose)).split()]
 
@@ -275,7 +281,9 @@ def _problem(choose: Choose, driver: str, limits: _Limits) -> Problem | None:
 
 
 def _bytes(problem: Problem) -> int:
-    """The bytes of all tensors if no dim were 0: oracles walk along the other dims."""
+    """Return the bytes of all tensors, counting dims of 0 as 1: oracles iterate over the other
+    dims.
+    """
     return sum(
         desc.itemsize * math.prod(max(1, size) for size in desc.dims)
         for _, desc in problem.op.tensors()
@@ -307,9 +315,10 @@ def draw(
 
 @dataclass
 class _Choices:
-    """Makes given choices, then those of `source`, and records them.
+    """A source of choices that returns given choices, then those of `source`, and records them.
 
-    places: of the chosen values. Without a source, the first value follows behind the given ones.
+    places: the indices of the chosen values. Without a source, the first value is chosen after the
+        given choices.
     """
 
     places: list[int]
@@ -327,7 +336,7 @@ class _Choices:
 def _drawn(
     driver: str, seed: int, limits: _Limits, tries: int
 ) -> Iterator[tuple[Problem, list[int]]]:
-    """The valid problems of some tries, with their choices."""
+    """Yield the valid problems of some tries, with their choices."""
     source = Random(f"{seed} {driver}")  # noqa: S311 - reproducible
     for _ in range(tries):
         choices = _Choices([], source)
@@ -345,9 +354,10 @@ def shortest_failure(
 ) -> Problem | None:
     """Return a simple problem of a driver for which `fails` is true, None if no problem fails.
 
-    known: a problem that `draw` returned for this seed, and that fails. If it is not given, the
-        problems of the seed are tried.
-    tries: the most problems that are tried, first to find one that fails and then to simplify it.
+    known: a failing problem that `draw` returned for this seed. If it is not given, the problems of
+        the seed are tried.
+    tries: the largest number of problems to try, first to find a failing problem and then to
+        simplify it.
     """
     drawn = _drawn(driver, seed, _Limits(), tries if known is None else TRIES * tries)
     is_wanted = fails if known is None else known.__eq__
@@ -368,7 +378,7 @@ def shortest_failure(
 
 
 def _simpler(current: Callable[[], list[int]]) -> Iterator[list[int]]:
-    """Lists with an earlier place in one choice. They follow changes of `current()`."""
+    """Yield lists with an earlier index in one choice. `current()` may change meanwhile."""
     before: list[int] = []
     while before != current():
         before = current()

@@ -1,9 +1,9 @@
 """Small problems of all combinations of data types, from the tables `TYPES` of the operations.
 
 A combination consists of an operation type, a prop kind, the types of the inputs except biases, and
-the type of the result. The types of biases and of further inputs are drawn. A combination has a
-problem without attributes, and one with drawn scales, zero points and the like if its tensors can
-have them. A new row of a table is tested without a new line in the lists.
+the type of the result. The types of biases and of further inputs are drawn. Each combination gives
+a problem without attributes, and one with drawn scales, zero points and the like if its tensors can
+have them. A new row of a table needs no new line in the lists.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BASES = 8
 MOST_BYTES = 12_000
 MOST_FLOPS = 2e5
 MOST_DIMS = 5
-LEAST_ELEMENTS = 8  # of a result
+LEAST_ELEMENTS = 8  # elements of a result, at least
 LEAST_TERMS = 8  # two per product
 MOST_ROWS = 30  # of an operation type in "smoke", unless all inputs have new types
 MOST_DRAWS = 40  # of attributes
@@ -64,9 +64,9 @@ class _Combination:
 
 
 def problems(size: str) -> list[Problem]:
-    """The problems of a list: those of all combinations for `types`, and for `smoke` one of each
-    operation type and types of its inputs; of binary, only so many that each input has each type.
-    Other lists have none.
+    """Return the problems of a list. `types` contains all combinations. `smoke` contains one
+    problem for each operation type and types of inputs; for binary, only enough problems that each
+    input has each type. Other lists are empty.
     """
     if size == "types":
         return [problem for combination in _all() for problem in _problems(combination)]
@@ -76,7 +76,9 @@ def problems(size: str) -> list[Problem]:
 
 
 def _some() -> Iterator[Problem]:
-    """With and without attributes in turns, and with each type of result in turns."""
+    """Yield problems, alternately with and without attributes, and with each type of result in
+    turn.
+    """
     rows: dict[type[Operation], dict[tuple[str, ...], list[_Combination]]] = {}
     for combination in _all():
         own = rows.setdefault(combination.kind, {})
@@ -89,7 +91,7 @@ def _some() -> Iterator[Problem]:
 
 
 def _cover(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Types of inputs so that each input has each of its types; few inputs have equal types."""
+    """Return types of inputs: each input has each of its types; few inputs have equal types."""
     found: dict[tuple[str, ...], None] = {}
     seen: set[tuple[int, str]] = set()
     for inputs in sorted(rows, key=lambda types: len(set(types)), reverse=True):
@@ -104,7 +106,7 @@ def _cover(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
 class Group:
     """The combinations of an operation, a direction and types of inputs.
 
-    inputs: as `input_types` writes them. results: the types of the result.
+    inputs: the types of the inputs, as text of `input_types`. results: the types of the result.
     """
 
     operation: str
@@ -114,7 +116,7 @@ class Group:
 
 
 def groups() -> list[Group]:
-    """All combinations, in the order of the tables."""
+    """Return all combinations, in the order of the tables."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for combination in _all():
         op = _problems(combination)[0].op
@@ -133,8 +135,8 @@ _Sources: TypeAlias = list[tuple[Operation, Row]]
 
 @cache
 def _all() -> Mapping[_Combination, _Sources]:
-    """All combinations, in the order of the tables. Inference has only those that training lacks,
-    and one of each types of inputs.
+    """Return all combinations, in the order of the tables. Of inference, only combinations that
+    training lacks are included, and one for each set of input types.
     """
     found: dict[_Combination, _Sources] = {}
     for driver in DRIVERS.values():
@@ -163,7 +165,7 @@ def _combinations(op: Operation, prop_kind: str) -> Iterator[tuple[_Combination,
 
 
 def _bases(driver: Driver) -> dict[tuple[type[Operation], str], list[Operation]]:
-    """Small operations with f32 by type and prop kind, in formats of the driver's options."""
+    """Return small f32 operations by type and prop kind, in formats of the driver's options."""
     rng = Random(f"types of {driver.name}")  # noqa: S311 - reproducible
     found: dict[tuple[type[Operation], str], list[Operation]] = {
         (kind, prop_kind): []
@@ -184,7 +186,7 @@ def _bases(driver: Driver) -> dict[tuple[type[Operation], str], list[Operation]]
 
 
 def _is_usual(op: Operation) -> bool:
-    """Whether it is small, not empty, and computed directly."""
+    """Whether the operation is small, not empty, and computed directly."""
     dims = [desc.dims for _, desc in op.tensors()]
     return (
         0 < op.flops < MOST_FLOPS
@@ -200,7 +202,7 @@ def _is_usual(op: Operation) -> bool:
 
 @cache
 def _problems(combination: _Combination) -> list[Problem]:
-    """Without attributes, then with attributes that depend on types."""
+    """Yield a problem without attributes, then problems with attributes that depend on types."""
     rng = Random(str(combination))  # noqa: S311 - reproducible
     sources = _all()[combination]
     op = next(_typed(rng, combination, rng.sample(sources, len(sources))))
@@ -209,7 +211,7 @@ def _problems(combination: _Combination) -> list[Problem]:
 
 
 def _typed(rng: Random, combination: _Combination, sources: _Sources) -> Iterator[Operation]:
-    """Operations with the types of a combination; packed types do not permit all layouts."""
+    """Yield operations with the types of a combination. Packed types do not permit all layouts."""
     for op, row in sources:
         types = {name: rng.choice(row[name]) for name in types_of(op)}
         types |= dict(zip(input_names(op), combination.inputs, strict=True))
@@ -220,9 +222,9 @@ def _typed(rng: Random, combination: _Combination, sources: _Sources) -> Iterato
 
 
 def _attributes(rng: Random, op: Operation) -> Attributes | None:
-    """Valid attributes that depend on types; None if the operation has none.
+    """Return valid attributes that depend on types; None if the operation has none.
 
-    Half of them have post-ops, too, one in four has one scale and zero point for each tensor.
+    Half of them also have post-ops. One in four has one scale and zero point for each tensor.
     """
     for _ in range(MOST_DRAWS):
         try:
@@ -247,7 +249,7 @@ def _extended(rng: Random, op: Operation, attr: Attributes) -> Attributes:
 
 
 def _single(op: Operation, kind: type[Any]) -> dict[str, Any]:
-    """One value for each tensor that may have one."""
+    """Return one value for each tensor that may have one."""
     masks = op.scale_masks if kind is Scales else op.zero_point_masks
     return {
         name: kind()

@@ -38,32 +38,32 @@ class Choose(Protocol):
     """A source of choices."""
 
     def __call__(self, values: Sequence[T], /) -> T:
-        """One of the values."""
+        """Return one of the values."""
 
 
 # -- types -----------------------------------------------------------------------------------------
 
 
 def types_of(op: Operation) -> dict[str, str]:
-    """The types of the tensors that the table of types restricts, by name."""
+    """Return the types of the tensors that the table of types restricts, by name."""
     known = {name for row in op.type_rows for name in row}
     return {row.name: desc.data_type for row, desc in op.tensors() if row.name in known}
 
 
 def input_names(op: Operation) -> list[str]:
-    """The inputs that tables of types name, except biases."""
+    """Return the inputs that tables of types name, except biases."""
     known = {name for row in op.TYPES for name in row} - {"bias"}
     return [a.name for a, _ in op.tensors() if a.direction == "in" and a.name in known]
 
 
 def input_types(op: Operation) -> str:
-    """The types of these inputs as text: u8:s8, or one type if all are equal."""
+    """Return the types of these inputs as text: u8:s8, or one type if all are equal."""
     types = types_of(op)
     return joined(types[name] for name in input_names(op))
 
 
 def direction_of(op: Operation) -> str:
-    """The direction in words: forward training, backward data."""
+    """Return the direction in words: forward training, backward data."""
     name = type(op).__name__
     if "Backward" not in name:
         return str(getattr(op, "prop_kind", "forward")).replace("_", " ")
@@ -72,7 +72,10 @@ def direction_of(op: Operation) -> str:
 
 
 def with_types(op: Operation, types: Mapping[str, str]) -> Operation:
-    """The operation with tensors of these types. Raises `DataTypeError` if no row permits them."""
+    """Return the operation with tensors of these types.
+
+    Raises `DataTypeError` if no row permits them.
+    """
     own = {f.name for f in fields(op)}
     changed: dict[str, Any] = {
         name: getattr(op, name).with_data_type(word) for name, word in types.items() if name in own
@@ -86,7 +89,7 @@ def with_types(op: Operation, types: Mapping[str, str]) -> Operation:
 
 
 def typed(choose: Choose, op: Operation, only: Collection[str] = ()) -> Operation:
-    """The operation with types of one row of its table; more than a third have f32 alone.
+    """Return the operation with types of one row of its table; more than a third have only f32.
 
     op: an operation with f32. only: the types that tensors may have; () permits all.
     """
@@ -115,7 +118,7 @@ def _restriction(only: Collection[str]) -> Any:
 
 
 def quantization(choose: Choose, op: Operation) -> dict[str, Any]:
-    """Fields of `Attributes`. They may break rules, so that `Attributes.check` refuses them.
+    """Return fields of `Attributes`. They may break rules; then `Attributes.check` refuses them.
 
     Operations on integers have more scales and zero points than others.
     """
@@ -146,7 +149,7 @@ def _is_float(op: Operation, tensor: str) -> bool:
 def _values(
     choose: Choose, kind: type[Quantization], desc: MemoryDesc, masks: Sequence[int], grouped: bool
 ) -> Quantization:
-    """Scales or zero points of a tensor, with groups where it can have them."""
+    """Return scales or zero points of a tensor, with groups if it can have them."""
     mask = choose(masks)
     word = choose((*kind.TYPES[:1] * 3, *kind.TYPES))
     sizes = [choose(GROUPS), choose(GROUPS)]

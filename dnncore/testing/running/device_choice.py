@@ -54,7 +54,7 @@ def choose(wanted: str, kinds: Collection[str] | None = None) -> list[DeviceStat
 def claimed_devices(backend: str, name: str) -> list[str]:
     """Return the devices that the name in a claim means; none if this machine lacks them.
 
-    Raises `EngineUnavailable` if the backend itself provides such engines and has no device.
+    Raises `EngineUnavailable` if the backend itself provides these engines and has no device.
     """
     try:
         return [row.name for row in choose(name)]

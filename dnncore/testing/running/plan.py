@@ -30,8 +30,8 @@ __all__ = [
 
 # The least number of cases that must run, unless fewer were selected. Every operation has at least
 # as many f32 cases in all its directions, so a backend with one operation in f32 reaches the floor.
-# For random cases the floor is 1, because their number in f32 depends on the seed.
-# All problems of the size "claims" must run.
+# For random cases the floor is 1, because their number in f32 depends on the seed. All problems of
+# the size "claims" must run.
 FLOORS = {"tiny": 2, "smoke": 27, "full": 140, "types": 1, "networks": 8, "random": 1, "claims": 1}
 CLAIMED = "claims"  # the size with exactly the problems of a file of claims
 
@@ -45,10 +45,10 @@ class Job:
     seed: the seed with which the problem was drawn; None unless the size is random.
     size: the size of the plan.
     planned: the number of cases of the plan on this engine, in all shards and without `match`.
-    floor: the least number of cases that must run by default. A backend may support few of the
-        cases that match, so it is 1 with `match`.
-    required: whether it runs even if the time budget is used up.
-    claim: the claim that it must keep.
+    floor: the least number of cases that must run by default. With `match` it is 1, because a
+        backend may support few of the cases that match.
+    required: whether the job runs even if the time budget is used up.
+    claim: the claim that the job must keep.
     claim_engine: the name of the engine in claims that the run proposes; "" if it has none.
     """
 
@@ -166,7 +166,7 @@ class Plan:
         return Shard.read(self.shard).of(matching, lambda job: job.text)
 
     def _unlisted(self) -> list[Job]:
-        """All jobs on all engines, without the reasons of lists."""
+        """Yield all jobs on all engines, without the reasons of lists."""
         rows = devices_of(self.backend, self.engine)
         names = names_for_claims(rows, self.engine)
         claimed = self._claimed(list(names))
@@ -187,10 +187,11 @@ class Plan:
         return jobs
 
     def _claimed(self, chosen: Sequence[str]) -> dict[str, dict[Problem, Claim]]:
-        """The claim of each claimed problem, by engine: the highest, if names share a device.
+        """Return the claim of each claimed problem, by engine: the highest claim if names share a
+        device.
 
-        chosen: the engines of the run. Without a wish for engines, engines for which the backend
-            has no implementations any more are judged, too.
+        chosen: the engines of the run. If the plan does not name engines, engines for which the
+            backend no longer has implementations are judged, too.
         """
         found: dict[str, dict[Problem, Claim]] = {}
         for claim in read_claims(self.claims) if self.claims else ():
@@ -207,7 +208,7 @@ class Plan:
         return found
 
     def absent(self) -> list[Absent]:
-        """The engines of claims that this machine lacks, unless the plan names its engines."""
+        """Return engines of claims that this machine lacks, unless the plan names its engines."""
         if not self.claims or self.engine:
             return []
         counts = Counter(claim.engine for claim in read_claims(self.claims))

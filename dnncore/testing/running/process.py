@@ -28,9 +28,9 @@ from dnncore.errors import ExecutionError
 
 __all__ = ["Died", "Process", "last_lines", "serve"]
 
-START_SECONDS = 120  # for imports and plugins on a busy machine
-GRACE = 5.0  # seconds after the timeout in which the process itself prints where it hangs
-LINES = 40  # of printed text that a message contains
+START_SECONDS = 120  # time limit for imports and plugins on a busy machine
+GRACE = 5.0  # after the timeout, seconds in which the process itself prints where it hangs
+LINES = 40  # lines of printed text that a message contains
 
 
 class Died(Exception):
@@ -56,7 +56,7 @@ class Process:
     """A spawned process. If it dies, the next request starts another process.
 
     module: the name of the module, which is run as `python -m module *arguments`.
-    environment: variables for it in addition to those of this process.
+    environment: variables for the process in addition to those of this process.
 
     Use it in one thread, and close it, or enter it as a context.
     """
@@ -80,8 +80,8 @@ class Process:
 
         seconds: the time limit for the reply, or for a note that the work continues.
 
-        Raises `Died` if no reply comes, also if the process is found dead because of earlier
-        requests. Raises `ExecutionError` if no process starts.
+        Raises `Died` if no reply comes, also if the process has died because of earlier requests.
+        Raises `ExecutionError` if no process starts.
         """
         live = self._live or self._start()
         self.note = None
@@ -102,7 +102,7 @@ class Process:
         return message
 
     def printed(self) -> str:
-        """The text printed since the last request began."""
+        """Return the text printed since the last request began."""
         return self._live.printed(self._mark) if self._live else ""
 
     def _start(self) -> _Live:
@@ -147,7 +147,7 @@ class _Live:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        """Forward messages as they come; None after the last."""
+        """Forward messages as they arrive; None after the last."""
         assert self._process.stdout is not None
         try:
             while True:
@@ -168,14 +168,14 @@ class _Live:
 
     def send(self, request: _Request) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has just died; `ask` will raise `Died`
+        with contextlib.suppress(OSError):  # the process has just died; `ask` will raise `Died`
             pickle.dump(request, self._process.stdin)
             self._process.stdin.flush()
 
     def message(self, seconds: float) -> Any:
         """Return the next message. A late process gets `GRACE` seconds to print where it hangs.
 
-        Its own timer, which ends it with status 1, may have started a little before ours.
+        The timer of the process, which ends it with status 1, may have started a little earlier.
         """
         late = time.monotonic() + seconds / 2
         try:
@@ -191,11 +191,11 @@ class _Live:
 
     @property
     def printed_bytes(self) -> int:
-        """The number of bytes printed so far."""
+        """Return the number of bytes printed so far."""
         return os.fstat(self._output.fileno()).st_size
 
     def printed(self, start: int) -> str:
-        """The text printed from byte `start`; reading does not move the process's position."""
+        """Return the text printed from byte `start`. The process's position does not move."""
         size = self.printed_bytes - start
         return os.pread(self._output.fileno(), size, start).decode(errors="replace")
 
@@ -221,8 +221,8 @@ def last_lines(text: str) -> str:
 def serve(start: Callable[[Callable[[object], None]], Callable[[Any], Any]]) -> None:
     """Answer requests until there are no more.
 
-    start: is called once with the function that sends a note, and returns the function that
-        computes the reply to a request.
+    start: a function that is called once with the function that sends a note. It returns the
+        function that computes the reply to a request.
     """
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # printed text must not mix with the replies
@@ -236,10 +236,10 @@ def serve(start: Callable[[Callable[[object], None]], Callable[[Any], Any]]) -> 
         pickle.dump(message, replies)
         replies.flush()
 
-    seconds = 0.0  # of the present request
+    seconds = 0.0  # time limit of the present request
 
     def note(content: object) -> None:
-        faulthandler.dump_traceback_later(seconds, exit=True)  # starts the time again
+        faulthandler.dump_traceback_later(seconds, exit=True)  # restarts the time limit
         send(_Note(content))
 
     answer = start(note)

@@ -27,8 +27,8 @@ def row_of(op: Operation) -> tuple[str, str, str]:
 def stratum(op: Operation) -> tuple[str, str, str]:
     """Return the stratum of an operation: operation, kind of types, direction.
 
-    The input with the shortest type decides the kind. All combinations of types are too many: each
-    stratum has a case in every sample, however short.
+    The input with the shortest type decides the kind. Strata of all combinations of types would be
+    too many, because each stratum has a case in every sample.
     """
     operation, types, direction = row_of(op)
     shortest = min(types.split(":"), key=lambda name: data_type(name).bits)

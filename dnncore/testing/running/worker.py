@@ -45,13 +45,13 @@ class _Request(NamedTuple):
 class Worker:
     """Runs cases in order in a spawned process, which is replaced if it dies.
 
-    timeout: seconds allowed to a check of a case.
+    timeout: the time limit of each check of a case, in seconds.
     plugins: modules that the process registers as `dnncore.register` does, for backends that are
         not installed.
     forbidden: a regular expression, such as for reports of a sanitizer or a simulator. A case that
         prints a match fails.
     skip_checks: names of checks that are left out, for runtimes that cannot support them.
-    environment: variables for the process in addition to those of this one.
+    environment: variables for the process in addition to those of this process.
 
     Use it in one thread, and close it, or enter it as a context.
     """
@@ -76,7 +76,7 @@ class Worker:
         self.skipped = tuple(skip_checks)
         self._forbidden = compiled("forbidden", forbidden) if forbidden else None
         self._process = Process(__name__, plugins, environment)
-        self._hangs = 0  # of the cases before, in a row
+        self._hangs = 0  # of the preceding cases, in a row
 
     @property
     def started(self) -> int:
@@ -91,7 +91,7 @@ class Worker:
         checks: as for `run_case`.
 
         If a case crashes, hangs or raises, the check "worker" fails. It also fails if the process
-        has died since the case before, and if all implementations refuse because the backend's
+        has died since the previous case, and if all implementations refuse because the backend's
         table of the operation is wrong. If a case prints forbidden text, the check "output" fails.
         After three cases in a row that hung, no further case runs, and "worker" fails. Raises
         `ExecutionError` if no process starts.
@@ -158,7 +158,7 @@ def _start(announce: Callable[[object], None]) -> Callable[[_Request], CaseResul
 
 
 def _fault(impl: str, where: Engine, operation: type[Operation]) -> str:
-    """What is wrong with the tested backend's table of the operation; "" if it is valid."""
+    """Describe a fault in the tested backend's table of the operation; "" if it is valid."""
     rows = registry.failures_of({where.kind}, operation)
     tested = [r for r in rows if r.status == "failed" and fnmatchcase(f"{r.name}:", impl)]
     return "; ".join(f"backend {row.name}: {row.reason}" for row in tested)

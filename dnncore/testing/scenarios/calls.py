@@ -1,4 +1,4 @@
-"""The calls of scenarios: random operations on the tensors of a scene, and their right results."""
+"""The calls of scenarios: random operations on a scene's tensors, and their correct results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 Chosen: TypeAlias = tuple[ops.Operation, dict[str, Tensor], dict[str, Array]]
 
 FLOATS = ("f32", "f32", "f32", "f32", "f16", "bf16")
-BACK = PostOp.eltwise("clip", LEAST, MOST)  # so that all values stay small whole numbers
+BACK = PostOp.eltwise("clip", LEAST, MOST)  # keeps all values small integers
 
 
 # -- operations ------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def _matmul(scene: Scene, rng: Random, engine: Engine) -> Chosen:
 
 
 def _convolution(scene: Scene, rng: Random, engine: Engine) -> Chosen:
-    """Forward, or the gradient with respect to src."""
+    """Return forward, or the gradient with respect to src."""
     image = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
     channels = scene.dims[1]
     values = scene.values(rng, (channels, channels, 3, 3), image.desc.data_type)
@@ -112,7 +112,7 @@ def _convolution_weights(scene: Scene, rng: Random, engine: Engine) -> Chosen:
 
 
 def _pooling(scene: Scene, rng: Random, engine: Engine) -> Chosen:
-    """Forward; training also writes a workspace."""
+    """Return forward. Training also writes a workspace."""
     src = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
     op = ops.PoolingForward(
         rng.choice(("forward_inference", "forward_training")), "max",
@@ -122,9 +122,9 @@ def _pooling(scene: Scene, rng: Random, engine: Engine) -> Chosen:
 
 
 def _pooling_backward(scene: Scene, rng: Random, engine: Engine) -> Chosen:
-    """The gradient for places that no forward operation need have found."""
+    """Return the gradient for places that a forward operation need not have computed."""
     diff = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
-    if diff.desc.has_repeats:  # the workspace has its layout
+    if diff.desc.has_repeats:  # the workspace has the layout of diff
         raise Unsupported
     image = MemoryDesc((*scene.dims[:2], *(n + 2 for n in scene.dims[2:])), diff.desc.data_type)
     op = ops.PoolingBackward(
@@ -156,7 +156,7 @@ def _like(tensor: Tensor) -> MemoryDesc:
 
 
 def _some_ones(rng: Random, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The dims, of which some may be 1."""
+    """Return the dims; some of them may be replaced by 1."""
     return rng.choice((dims, tuple(rng.choice((1, n)) for n in dims)))
 
 
@@ -164,7 +164,7 @@ def _some_ones(rng: Random, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def prepared(scene: Scene, rng: Random, engine: Engine) -> tuple[Call, Primitive, dict[str, Any]]:
-    """A call that can be launched, its primitive and its memories.
+    """Return a call that can be launched, with its primitive and its memories.
 
     Raises `Unsupported`.
     """
@@ -207,7 +207,7 @@ def prepared(scene: Scene, rng: Random, engine: Engine) -> tuple[Call, Primitive
 
 
 def _may_be_written(op: ops.Operation, inputs: dict[str, Tensor], name: str) -> bool:
-    """Whether an input can have the result, which no other argument may overlap."""
+    """Whether the result can be written to an input, which no other argument may overlap."""
     tensor = inputs[name]
     others = [other for key, other in inputs.items() if key != name]
     return (
@@ -220,7 +220,7 @@ def _may_be_written(op: ops.Operation, inputs: dict[str, Tensor], name: str) -> 
 def choose(
     scene: Scene, rng: Random, op: ops.Operation, engine: Engine, attr: Attributes, **wishes: Any
 ) -> PrimitiveDesc:
-    """One of the implementations without rounding, only rarely one that the scene does not prefer.
+    """Return an implementation without rounding, only rarely one that the scene does not prefer.
 
     Winograd's transforms round. Raises `Unsupported` if there is none.
     """
@@ -232,7 +232,7 @@ def choose(
 
 
 def _made_for(scene: Scene, rng: Random, pd: PrimitiveDesc, name: str) -> Tensor:
-    """A new tensor for an output in the format that an implementation has chosen."""
+    """Return a new tensor for an output in the format that an implementation has chosen."""
     desc = pd.descs[name]
     if rng.random() < 0.5:
         return scene.adopt(Memory(desc, pd.engine))
@@ -240,7 +240,7 @@ def _made_for(scene: Scene, rng: Random, pd: PrimitiveDesc, name: str) -> Tensor
 
 
 def apply(call: Call) -> None:
-    """Compute the right values of a call."""
+    """Compute the correct values of a call."""
     result = call.outputs[0]
     read = [name for name in call.tensors if name not in call.outputs]
     read += [result] if call.attr.reads_dst else []
@@ -251,14 +251,14 @@ def apply(call: Call) -> None:
 
 
 def tensors_of(calls: Iterable[Call]) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors that calls read, and those that they write."""
+    """Return the tensors that calls read, and the tensors that they write."""
     calls = list(calls)
     inputs = [t for c in calls for name, t in c.tensors.items() if name not in c.outputs]
     return inputs, [call.tensors[name] for call in calls for name in call.outputs]
 
 
 def described(call: Call) -> str:
-    """A text for the log."""
+    """Return a text for the log."""
     sources = ", ".join(f"{k}={t.name}" for k, t in call.tensors.items() if k not in call.outputs)
     results = ", ".join(call.tensors[name].name for name in call.outputs)
     steps = "+".join(step.kind for step in call.attr.post_ops)

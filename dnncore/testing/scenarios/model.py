@@ -1,4 +1,4 @@
-"""The model of a scenario: what each byte of each buffer must be.
+"""The model of a scenario: the expected value of each byte of each buffer.
 
 It calculates places of elements itself, from the strides and blocks of a descriptor.
 """
@@ -23,11 +23,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(eq=False)
 class Arena:
-    """A buffer, which contains one or more tensors, and its right bytes.
+    """A buffer, which contains one or more tensors, and its expected bytes.
 
-    owner: keeps the buffer.
-    used: the number of bytes before which all tensors lie.
-    descs: of all tensors that were ever in this buffer.
+    owner: the object that keeps the buffer alive.
+    used: the number of bytes up to the end of the last tensor.
+    descs: the descriptors of all tensors that were ever in this buffer.
     writes, reads: the commands that may still be running.
     """
 
@@ -41,7 +41,7 @@ class Arena:
     reads: list[tuple[Stream, Event]] = field(default_factory=list)
 
     def commands(self, *, written: bool) -> list[tuple[Stream, Event]]:
-        """The commands for which a command that reads or writes this buffer must wait."""
+        """Return the commands for which a command that reads or writes this buffer must wait."""
         return self.writes + self.reads if written else self.writes
 
     def settle(self) -> None:
@@ -51,9 +51,9 @@ class Arena:
         self.writes, self.reads = [], []
 
     def wrong(self) -> Array:
-        """A flag for each byte of the buffer: whether it is wrong after all commands.
+        """Return a flag for each byte of the buffer: whether it is wrong after all commands.
 
-        0.0 and -0.0 are equal: the order of a sum determines which of them it is.
+        0.0 and -0.0 are equal, because the sign of a zero depends on the order of a sum.
         """
         self.settle()
         got = np.empty_like(self.right)
@@ -81,37 +81,37 @@ class Tensor:
         return self.memory.desc
 
     def values(self) -> Array:
-        """The right values."""
+        """Return the expected values."""
         content = self.arena.right[bytes_of(self.desc, self.desc.dims)].reshape(-1)
         return content.view(self.desc.dtype).reshape(self.desc.dims)
 
     def store(self, values: Array) -> None:
-        """Set the right values. The padding is 0."""
+        """Set the expected values. The padding is 0."""
         self.arena.right[bytes_of(self.desc, self.desc.padded_dims)] = 0
         content = np.ascontiguousarray(values, self.desc.dtype).reshape(-1).view(np.uint8)
         owned = bytes_of(self.desc, self.desc.dims)
         self.arena.right[owned] = content.reshape(owned.shape)
 
     def owned(self) -> Array:
-        """A flag for each byte of the arena: whether it belongs to an element or to padding."""
+        """Return a flag for each byte of the arena: whether it is part of an element or padding."""
         flags = np.zeros(self.arena.right.size, bool)
         flags[bytes_of(self.desc, self.desc.padded_dims)] = True
         return flags
 
     def is_apart_from(self, others: Iterable[Tensor]) -> bool:
-        """Whether no byte belongs to another tensor, too."""
+        """Whether no byte also belongs to another tensor."""
         near = [other for other in others if other.arena is self.arena]
         return not near or not any((self.owned() & other.owned()).any() for other in near)
 
 
 def bytes_of(desc: MemoryDesc, dims: tuple[int, ...]) -> Array:
-    """The places of all bytes of each element; shape `dims` and the size of an element."""
+    """Return the places of all bytes of each element. The shape is `dims` and the element size."""
     first = places(desc, dims) * desc.itemsize
     return first[..., np.newaxis] + np.arange(desc.itemsize)
 
 
 def places(desc: MemoryDesc, dims: tuple[int, ...]) -> Array:
-    """The place of each element, counted in elements from the buffer's start; shape `dims`.
+    """Return the place of each element, counted in elements from the buffer's start; shape `dims`.
 
     dims: the descriptor's dims, or its padded dims.
     """

@@ -1,4 +1,4 @@
-"""Runs scenarios, and simplifies those that fail."""
+"""Runs scenarios, and simplifies failing ones."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def run(
 
     seed: determines the dims and all steps.
     impl: a pattern of the implementations that most calls use.
-    steps: numbers of the steps that are executed. A step does the same as far as possible if
-        others before it are left out.
+    steps: numbers of the steps that are executed. If earlier steps are left out, a step does the
+        same as far as possible.
 
-    Raises `Wrong` if a byte is not as the model says, with the lines of all steps, also if a step
-    raises another exception.
+    Raises `Wrong` with the lines of all steps if a byte differs from the model, or if a step raises
+    another exception.
     """
     scene = Scene(engines, seed, impl)
     threads = get_num_threads()
@@ -59,7 +59,7 @@ def run(
 def failure(
     engines: Sequence[Engine], seed: int, steps: Sequence[int] = range(LENGTH), impl: str = ""
 ) -> str:
-    """The text of a failure; "" if the scenario ends well."""
+    """Return the text of a failure; "" if the scenario ends without a failure."""
     try:
         run(engines, seed, steps, impl)
     except Wrong as wrong:
@@ -68,7 +68,7 @@ def failure(
 
 
 def shortest(engines: Sequence[Engine], seed: int, impl: str = "") -> tuple[list[int], str]:
-    """The fewest steps of a failing scenario that fail, and the text of their failure."""
+    """Return the fewest steps of a failing scenario that fail, and the text of their failure."""
     steps, text = list(range(LENGTH)), failure(engines, seed, impl=impl)
     size = len(steps)
     while text and size:

@@ -31,13 +31,13 @@ Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
 DIMS = ((2, 9, 4, 4), (1, 17, 5, 5), (3, 8, 6, 6), (2, 16, 3, 3), (1, 3, 7, 7), (2, 4, 16, 16))
-MOST_COMMANDS = 8  # of a buffer that nothing waited for
+MOST_COMMANDS = 8  # commands that use a buffer before something waits for them
 FORMATS = ("abcd", "acdb", "bacd", "dcba", "aBcd8b", "aBcd16b", "ABcd4a8b", "ABcd4b4a2b")
 TYPES = ("f32",) * 8 + ("f16", "bf16", "s8", "u8", "s32")
-LEAST, MOST = -4, 4  # whole numbers, which all types hold, except that u8 has none below 0
-VIEWS = 0.15  # the share of inputs that are views of other tensors, if there are any
-LAG = 0.03  # seconds, in which the model computes a few steps
-GARBAGE = 0xFF  # NaN in f32, which reveals wrong reads
+LEAST, MOST = -4, 4  # integers that all types represent, except that u8 has none below 0
+VIEWS = 0.15  # the share of inputs that are views of other tensors, if views exist
+LAG = 0.03  # seconds in which the model computes a few steps
+GARBAGE = 0xFF  # NaN in f32, which shows wrong reads
 
 
 class Unsupported(Exception):
@@ -45,14 +45,14 @@ class Unsupported(Exception):
 
 
 class Wrong(Exception):
-    """A scenario did not end as its model says."""
+    """The result of a scenario differs from its model."""
 
 
 @dataclass(frozen=True)
 class Call:
     """An execution: an operation, its attributes, and tensors by the names of its arguments.
 
-    outputs: the names of the written ones, the operation's result first.
+    outputs: the names of the written tensors, the operation's result first.
     constants: inputs that no step changes, as values.
     """
 
@@ -74,7 +74,7 @@ class Recorded:
 
 
 def opened(rng: Random, engine: Engine) -> Stream:
-    """A new stream of any kind. Some are slow, so that a missing wait shows."""
+    """Open a new stream of any kind. Some are slow, so that a missing wait is detected."""
     order: Order = "in" if engine.is_host else rng.choice(("in", "out"))
     is_profiling = rng.random() < 0.3
     try:
@@ -87,13 +87,13 @@ def opened(rng: Random, engine: Engine) -> Stream:
 
 
 class Scene:
-    """All that the steps of a scenario share.
+    """The state that the steps of a scenario share.
 
     seed: determines the dims and the first streams.
     impl: a pattern of the implementations that most calls use, if they accept; "" means all except
         the reference.
-    dims: those of most tensors, (N, C, H, H).
-    log: what each step did.
+    dims: the dims of most tensors, (N, C, H, H).
+    log: a line for each step.
     made: references to all memories of tensors.
     """
 
@@ -112,19 +112,21 @@ class Scene:
     # -- choices -----------------------------------------------------------------------------------
 
     def prefers(self, pd: PrimitiveDesc) -> bool:
-        """Whether most calls shall use this implementation, if there are several."""
+        """Whether most calls use this implementation, if there are several."""
         if self.impl:
             return fnmatchcase(pd.impl_name, self.impl)
         return not pd.is_reference
 
     def stream(self, rng: Random, *engines: Engine) -> Stream:
-        """A stream of one of these engines."""
+        """Return a stream of one of these engines."""
         return rng.choice([s for s in self.streams if s.engine in engines])
 
     def input(
         self, rng: Random, engine: Engine, dims: tuple[int, ...], types: Sequence[str]
     ) -> Tensor:
-        """A tensor of the scene, or a view of one; a new one if none has these properties."""
+        """Return a tensor of the scene, or a view of one; a new tensor if none has these
+        properties.
+        """
         if rng.random() < VIEWS:
             view = self.view(rng, engine, dims, types)
             if view:
@@ -139,7 +141,7 @@ class Scene:
     def output(
         self, rng: Random, engine: Engine, like: MemoryDesc, inputs: Iterable[Tensor]
     ) -> Tensor:
-        """A tensor that may be written while the inputs are read; often a new one."""
+        """Return a tensor that may be written while the inputs are read; often a new tensor."""
         found = [
             t
             for t in self.tensors
@@ -153,11 +155,11 @@ class Scene:
         return self.new(rng, engine, like.dims, like.data_type)
 
     def tag(self, rng: Random, dims: tuple[int, ...]) -> str | None:
-        """A format tag; None, which is row-major, unless there are four dims."""
+        """Return a format tag; None, which is row-major, unless there are four dims."""
         return rng.choice(FORMATS) if len(dims) == len(FORMATS[0]) else None
 
     def layout(self, rng: Random, dims: tuple[int, ...], data_type: str) -> MemoryDesc:
-        """A descriptor with any order, blocks, gaps and offset."""
+        """Return a descriptor with any order, blocks, gaps and offset."""
 
         def choose(values: Sequence[T]) -> T:
             return rng.choice(values)
@@ -174,7 +176,7 @@ class Scene:
         data_type: str,
         desc: MemoryDesc | None = None,
     ) -> Tensor:
-        """A new tensor with values, in a buffer of its own or in one of several tensors.
+        """Return a new tensor with values, in a separate buffer or in one with other tensors.
 
         desc: by default, any layout.
         """
@@ -198,7 +200,7 @@ class Scene:
         return tensor
 
     def placed(self, rng: Random, engine: Engine, desc: MemoryDesc) -> Tensor:
-        """A tensor in a new buffer, which may have room for others."""
+        """Return a tensor in a new buffer, which may have room for other tensors."""
         room = rng.choice((0, 64, 4096, 16384))
         whole = Memory(MemoryDesc((max(1, desc.nbytes + room),), "u8"), engine)
         right = np.full(whole.nbytes, GARBAGE, np.uint8)
@@ -207,7 +209,7 @@ class Scene:
         return self.add(Tensor(Memory(desc, engine, whole.buffer), arena))
 
     def beside(self, rng: Random, engine: Engine, desc: MemoryDesc) -> Tensor | None:
-        """A tensor in the buffer of another one; None if no buffer has room."""
+        """Return a tensor in the buffer of another tensor; None if no buffer has room."""
         for tensor in rng.sample(self.tensors, len(self.tensors)):
             arena = tensor.arena
             first = -(-arena.used // desc.itemsize) + desc.offset0
@@ -220,8 +222,8 @@ class Scene:
     def view(
         self, rng: Random, engine: Engine, dims: tuple[int, ...], types: Sequence[str]
     ) -> Tensor | None:
-        """A tensor of the first elements of another one, with other dims or strides, if there is
-        one.
+        """Return a tensor of the first elements of another tensor, with other dims or strides; None
+        if there is no such tensor.
         """
         order = rng.sample(range(len(dims)), len(dims))
         for tensor in rng.sample(self.tensors, len(self.tensors)):
@@ -238,7 +240,9 @@ class Scene:
         return None
 
     def part(self, rng: Random, engine: Engine, dims: tuple[int, ...], data_type: str) -> Tensor:
-        """One of two parts of a tensor of twice the size; the other part joins the scene, too."""
+        """Return one of two parts of a tensor of twice the size. The other part is added to the
+        scene.
+        """
         dim = rng.randrange(len(dims))
         double = tuple(2 * n if i == dim else n for i, n in enumerate(dims))
         desc = MemoryDesc(double, data_type, self.tag(rng, dims))
@@ -258,7 +262,9 @@ class Scene:
         return rng.choice(parts)
 
     def adopt(self, memory: Memory) -> Tensor:
-        """A tensor of a memory with an own buffer. Its present bytes are the right ones."""
+        """Return a tensor of a memory with its own buffer. Its present bytes are the expected
+        bytes.
+        """
         right = np.empty(memory.nbytes, np.uint8)
         memory.engine.copy_out(memory.engine.stream(), memory.buffer, right).wait()
         return self.add(
@@ -266,7 +272,7 @@ class Scene:
         )
 
     def add(self, tensor: Tensor) -> Tensor:
-        """Add a tensor; no other one gets its name."""
+        """Add a tensor. Its name is unique."""
         tensor.name = f"t{len(self.made)}"
         self.made.append(weakref.ref(tensor.memory))
         self.tensors.append(tensor)
@@ -281,7 +287,7 @@ class Scene:
         tensor.store(values)
 
     def values(self, rng: Random, dims: tuple[int, ...], data_type: str) -> Array:
-        """Whole numbers."""
+        """Return random integers."""
         least = 0 if data_type == "u8" else LEAST
         numbers = np.random.default_rng(rng.getrandbits(32)).integers(least, MOST + 1, dims)
         return numbers.astype(MemoryDesc((1,), data_type).dtype)
@@ -291,7 +297,7 @@ class Scene:
     def waits(
         self, rng: Random, stream: Stream, inputs: Iterable[Tensor], outputs: Iterable[Tensor]
     ) -> list[Event]:
-        """Events that a command on this stream must wait for.
+        """Return events for which a command on this stream must wait.
 
         In some cases, the host waits for them. Commands of the same in-order stream need no event.
         """
@@ -313,7 +319,7 @@ class Scene:
     def launched(
         self, stream: Stream, event: Event, inputs: Iterable[Tensor], outputs: Iterable[Tensor]
     ) -> None:
-        """Note a command that may still be running."""
+        """Record a command that may still be running."""
         for tensors, kept in ((inputs, "reads"), (outputs, "writes")):
             for tensor in tensors:
                 commands = getattr(tensor.arena, kept)
@@ -349,7 +355,7 @@ class Scene:
             self.check(tensor.arena)
 
     def check_freed(self) -> None:
-        """Give up all that the scenario has, and check that its memories are freed."""
+        """Drop all objects of the scenario, and check that its memories are freed."""
         for stream in self.streams:
             stream.wait()
         self.streams, self.tensors, self.recorded = [], [], []

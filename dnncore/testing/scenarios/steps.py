@@ -1,4 +1,4 @@
-"""The steps of scenarios. Each is a function of the scene and of a generator of random numbers."""
+"""The steps of scenarios. Each step is a function of the scene and a random number generator."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def repeat(scene: Scene, rng: Random) -> None:
         scene.dims, tensor.desc.data_type, strides=strides, offset0=tensor.desc.offset0
     )
     memory = Memory(desc, tensor.arena.engine, tensor.memory.buffer)
-    memory.owner = tensor.memory.owner  # as for a part: the buffer lives as long as the view
+    memory.owner = tensor.memory.owner  # the buffer lives as long as the view
     view = scene.add(Tensor(memory, tensor.arena))
     scene.note(f"{view.name} = {desc}, repeats a part of {tensor.name}")
 
@@ -213,7 +213,7 @@ def open_stream(scene: Scene, rng: Random) -> None:
 
 
 def disturb(scene: Scene, rng: Random) -> None:
-    """Change what must not change results: caches and the number of threads."""
+    """Change settings that must not change results: caches and the number of threads."""
     way = rng.randrange(3)
     if way == 0:
         cache.primitives.clear()
@@ -229,7 +229,7 @@ def disturb(scene: Scene, rng: Random) -> None:
 
 
 def misuse(scene: Scene, rng: Random) -> None:
-    """Pass arguments that must be refused; nothing may change."""
+    """Pass arguments that must be refused. Nothing may change."""
     engine = rng.choice(scene.engines)
     src = scene.input(rng, engine, scene.dims, ("f32",))
     desc = MemoryDesc(scene.dims)

@@ -1,5 +1,5 @@
-"""The soak: random problems in many threads for minutes or hours, beside faults of all kinds.
+"""The soak test: random problems in many threads for minutes or hours, while faults are injected.
 
-`jobs` draws the problems, `faults` makes the faults, `levels` measures what may not grow,
-`watchdog` notices hangs, and `run` puts them together. `python -m dnncore.testing.soak` runs it.
+`jobs` draws the problems, `faults` injects the faults, `levels` measures values that must not grow,
+`watchdog` detects hangs, and `run` runs the test. `python -m dnncore.testing.soak` runs it.
 """

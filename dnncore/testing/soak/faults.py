@@ -1,4 +1,4 @@
-"""The faults that a soak makes beside its jobs."""
+"""The faults that a soak injects while its jobs run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dnncore.testing.soak.jobs import Job, digest
 
 __all__ = ["FAULTS", "FaultFailed"]
 
-CHILD_SECONDS = 120  # for a child that computes one job
-INTERRUPT_SECONDS = 0.02  # of a job, before it is interrupted at the latest
+CHILD_SECONDS = 120  # time limit for a child that computes one job
+INTERRUPT_SECONDS = 0.02  # latest time in a job at which it is interrupted
 
 
 class FaultFailed(Exception):
-    """A job beside a fault failed. `job` is this job."""
+    """A job failed while a fault was injected. `job` is this job."""
 
     def __init__(self, text: str, job: Job) -> None:
         super().__init__(text)
@@ -32,18 +32,18 @@ class FaultFailed(Exception):
 
 
 def clear_caches(_rng: random.Random, _jobs: Sequence[tuple[Job, str]]) -> None:
-    """Drop all selections and primitives, also those that are being made."""
+    """Drop all selections and primitives, including those that are being created."""
     primitives.clear()
     ranking.forget()
 
 
 class _Failing(Implementation[Any]):
-    """An implementation with a name of its own whose `accept` raises."""
+    """An implementation with a unique name whose `accept` raises."""
 
     name = "soak:failing"
 
     def accept(self, op: Any, attr: Any, engine: Any, hint: Any) -> Any:
-        """Raise."""
+        """Raise an error."""
         raise ZeroDivisionError("a failing plugin")
 
 
@@ -54,7 +54,7 @@ class _NoDevice(Engine):
 
     @classmethod
     def devices(cls) -> Sequence[Any]:
-        """Raise."""
+        """Raise an error."""
         raise OSError("a failing plugin")
 
 
@@ -91,7 +91,7 @@ def failing_plugin(rng: random.Random, _jobs: Sequence[tuple[Job, str]]) -> None
 
 
 def fork(rng: random.Random, jobs: Sequence[tuple[Job, str]]) -> None:
-    """Fork a child that computes a job of the CPU and compares."""
+    """Fork a child that computes a job of the CPU and compares the result."""
     own = [(job, wanted) for job, wanted in jobs if job.engine_name == "cpu"]
     if not own or not hasattr(os, "fork"):
         return
@@ -126,7 +126,7 @@ def _wait(child: int, job: Job) -> None:
 def interrupt(rng: random.Random, jobs: Sequence[tuple[Job, str]]) -> None:
     """Interrupt the creation and execution of a job as Ctrl-C does, then run it again.
 
-    It needs the main thread, which alone receives signals.
+    This requires the main thread, which alone receives signals.
     """
     job, wanted = rng.choice(jobs)
     before = signal.signal(signal.SIGALRM, _raise_interrupt)

@@ -40,11 +40,11 @@ class Job:
 
 
 def draw(seed: int, number: int, engines: Sequence[str]) -> Job:
-    """The job of a number. Each engine gets the jobs of the same share of the numbers."""
+    """Return the job of a number. Each engine gets the same share of the numbers."""
     rng = random.Random(f"{seed} {number}")  # noqa: S311 - reproducible
     engine = engines[number % len(engines)]
     text = rng.choice(FORMS)(rng)
-    if engine == "cpu" and "--reorder" not in text:  # which has only the reference for halves
+    if engine == "cpu" and "--reorder" not in text:  # the CPU has only the reference for halves
         text = text.replace("--dt=f16 ", "").replace("--dt=bf16 ", "")
     return Job(seed, number, " ".join(text.split()), engine)
 
@@ -137,9 +137,9 @@ def _dims(rng: random.Random) -> str:
 
 
 def expected(job: Job) -> str | None:
-    """The digest of a job's results, computed here; None if the engine does not compute it.
+    """Return the digest of a job's results, computed here; None if the engine does not compute it.
 
-    The reference is too slow, and two results need not be equal without `deterministic`.
+    The reference is too slow, and without `deterministic` two results need not be equal.
     """
     try:
         with warnings.catch_warnings():
@@ -158,7 +158,7 @@ def _desc(job: Job) -> PrimitiveDesc:
 
 
 def digest(job: Job, way: str) -> str:
-    """Run a job in one of `WAYS`; the digest of all outputs."""
+    """Run a job in one of `WAYS`; return the digest of all outputs."""
     pd = _desc(job)
     memories = _memories(job, pd)
     primitive = pd.primitive()
@@ -184,7 +184,7 @@ def _launch(engine: Engine, primitive: Primitive, memories: dict[str, Any], way:
 
 
 def _memories(job: Job, pd: PrimitiveDesc) -> dict[str, Memory]:
-    """Memories of all arguments, filled with numbers that the job determines."""
+    """Return memories of all arguments, filled with numbers that the job determines."""
     rng = np.random.default_rng((job.seed, job.number))
     memories = {}
     for argument, desc in pd.arguments:

@@ -19,10 +19,10 @@ __all__ = ["LEAST_SAMPLES", "growth", "measure"]
 
 LEAST_SAMPLES = 6
 
-# By how much the median of the last third may exceed that of the second third. Memory of the
+# The allowed difference between the medians of the last and the second third. Memory of the
 # process: the C library's allocator has up to 8 arenas per processor, each of which keeps some
-# freed megabytes. Blocks of Python: caches of a thread, of regular expressions, of warnings.
-# Device memory and files are counted exactly, after garbage is collected.
+# freed megabytes. Blocks of Python: caches of a thread, of regular expressions, of warnings. Device
+# memory and files are counted exactly, after garbage is collected.
 TOLERANCES = {
     "resident bytes": 24 << 20,
     "blocks of Python": 4000,
@@ -34,7 +34,7 @@ TOLERANCES = {
 
 
 def measure(engines: Sequence[str]) -> dict[str, int]:
-    """The present levels, after all caches are cleared."""
+    """Return the present levels, after all caches are cleared."""
     primitives.clear()
     ranking.forget()
     for _ in range(2):
@@ -50,9 +50,9 @@ def measure(engines: Sequence[str]) -> dict[str, int]:
 
 
 def growth(samples: Sequence[dict[str, int]]) -> list[str]:
-    """The levels that grew beyond their tolerance, as sentences; none with too few samples.
+    """Return sentences about levels that grew beyond their tolerance; none with too few samples.
 
-    The first third is left out, because caches fill in it.
+    The first third is omitted, because caches fill during this time.
     """
     if len(samples) < LEAST_SAMPLES:
         return []
@@ -96,6 +96,6 @@ def _bytes_below(folder: Path) -> int:
     for path in folder.rglob("*"):
         try:
             total += path.stat().st_size if path.is_file() else 0
-        except OSError:  # removed meanwhile
+        except OSError:  # removed in the meantime
             continue
     return total

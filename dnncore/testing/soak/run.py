@@ -1,4 +1,4 @@
-"""A soak: jobs in threads, faults beside them, and levels that must stay flat."""
+"""A soak: jobs in threads, injected faults, and levels that must not grow."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dnncore.testing.soak.watchdog import Watchdog
 __all__ = ["Soak", "main"]
 
 COMMAND = "python -m dnncore.testing.soak"
-FAVOURED = 0.5  # of all executions, of the job that `--job` names
-FIRST_SECONDS = 120.0  # in which a problem's code is compiled on a busy machine
-LEAST_SECONDS = 0.2  # of a round
-REPEATED_SECONDS = 60  # after which most races have shown
-ROUNDS = 12  # samples of the levels, evenly over the time
+FAVOURED = 0.5  # the share of all executions that run the job of `--job`
+FIRST_SECONDS = 120.0  # time limit for the first run, in which code is compiled on a busy machine
+LEAST_SECONDS = 0.2  # shortest duration of a round
+REPEATED_SECONDS = 60  # duration in which most races have occurred
+ROUNDS = 12  # samples of the levels, evenly distributed over the time
 MAIN = "the main thread"
 SECONDS_HELP = (
     "of work in threads; before that, one thread computes the results of all jobs, and on a busy"
@@ -34,11 +34,11 @@ SECONDS_HELP = (
 
 
 class Soak:
-    """Runs jobs in threads until the time is over.
+    """The threads, faults and samples of one soak.
 
-    options: those of the command line.
+    options: the options of the command line.
     failures: descriptions of all failures.
-    faults: how often each fault was made.
+    faults: the number of injections of each fault.
     samples: the levels after each round.
     """
 
@@ -73,7 +73,7 @@ class Soak:
         self.failures += growth(self.samples)
 
     def _known(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """The jobs that their engines compute, with the results that one thread finds."""
+        """Return the jobs that their engines compute, with the results of a single thread."""
         known = []
         for job in jobs:
             self._do(f"{job}; {self._repeat(job)}", FIRST_SECONDS)
@@ -124,7 +124,7 @@ class Soak:
             self._watchdog.report(name)
             try:
                 found = digest(job, way)
-            except BaseException as error:  # an interrupt is for the main thread alone
+            except BaseException as error:  # an interrupt is only for the main thread
                 self.failures.append(f"{job} ({way}) raised {error!r}; {repeat}")
                 break
             self.executed += 1
@@ -133,12 +133,12 @@ class Soak:
         self._watchdog.leave(name)
 
     def _choose(self, rng: random.Random) -> tuple[Job, str]:
-        """A job; that of `--job` every other time, beside the others."""
+        """Return a job. If `--job` is set, every second job is that job."""
         known = [pair for pair in self._jobs if pair[0].number == self._options.job]
         return rng.choice(known if known and rng.random() < FAVOURED else self._jobs)
 
     def _repeat(self, job: Job) -> str:
-        """The command that repeats a job, with the same others beside it."""
+        """Return the command that repeats a job together with the same other jobs."""
         values = vars(self._options) | {"job": job.number, "seconds": REPEATED_SECONDS}
         words = ((name, self._word(value)) for name, value in values.items())
         return " ".join([COMMAND, *(f"--{name}={word}" for name, word in words)])
@@ -204,7 +204,7 @@ def _options(arguments: Sequence[str] | None) -> Any:
 
 
 def _above_zero(kind: Callable[[str], float]) -> Callable[[str], float]:
-    """A reader of numbers above 0 for argparse, which puts its name into messages."""
+    """Return a reader of numbers above 0 for argparse, whose messages contain its name."""
 
     def read(text: str) -> float:
         value = kind(text)
@@ -221,7 +221,7 @@ def _words(text: str) -> list[str]:
 
 
 def _engines() -> list[str]:
-    """The CPU, for three of four jobs, and the first OpenCL device, which compiles slowly."""
+    """Return the CPU, for three of four jobs, and the first OpenCL device (slow compiler)."""
     try:
         second = dnn.engine("opencl").name
     except dnn.DnnError:

@@ -1,4 +1,4 @@
-"""Notices a soak that hangs: prints the stacks of all threads and ends the process."""
+"""Detects a soak that hangs: prints the stacks of all threads and ends the process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ __all__ = ["Watchdog"]
 class Watchdog:
     """Ends the process if a worker reports nothing for `patience` seconds.
 
-    describe: what a worker is doing, and how to repeat it. A thread looks at all workers. The
-    timer of `faulthandler`, which needs no interpreter, looks at this thread.
+    describe: a function that returns a worker's present task, and the command that repeats it.
+
+    A thread watches all workers. The timer of `faulthandler`, which needs no interpreter, watches
+    this thread.
     """
 
     EXIT_STATUS = 3
@@ -30,15 +32,15 @@ class Watchdog:
         self._thread.start()
 
     def report(self, worker: str, more: float = 0.0) -> None:
-        """A worker makes progress. Its next report may take `more` seconds in addition."""
+        """Record progress of a worker. Its next report may take `more` additional seconds."""
         self._seen[worker] = time.monotonic() + more
 
     def leave(self, worker: str) -> None:
-        """A worker has ended."""
+        """Record that a worker has ended."""
         self._seen.pop(worker, None)
 
     def stop(self) -> None:
-        """End the watch."""
+        """Stop watching."""
         self._over.set()
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()
