@@ -52,9 +52,9 @@ def stats() -> dict[str, int]:
 
 
 class _Call:
-    """An object that is alive while the call that builds a value is running.
+    """An object that lives exactly as long as the call that builds a value.
 
-    It also ends if the call is interrupted at any place.
+    It is also freed if the call is interrupted, at any place.
     """
 
     __slots__ = ("__weakref__",)
@@ -63,7 +63,8 @@ class _Call:
 class _Entry(Generic[T]):
     """A value that one thread builds while others wait for it.
 
-    used: a number that grows with each use. call: the call of the thread that builds the value.
+    used: a number that grows with each use.
+    call: the call of the thread that builds the value.
     """
 
     def __init__(self, call: _Call, used: int) -> None:

@@ -151,10 +151,10 @@ if hasattr(os, "register_at_fork"):
 def uninterrupted(function: Callable[..., T], *arguments: Any) -> T:
     """Return `function(*arguments)`. No signal handler runs in the call.
 
-    The main thread lets the worker make the call, and must hold no lock that the call acquires. In
-    two cases it makes the call itself. If it is importing a module or handling a log record, the
-    worker might import the same module or write a record. At the end of the process, no thread can
-    be started. Raises the errors of the function.
+    The main thread lets the worker make the call, and must hold no lock that the call acquires. It
+    makes the call itself while it imports a module or handles a log record, because the worker
+    might import the same module or write a record. It also makes the call itself if no thread can
+    be started, for example at the end of the process. Raises the errors of the function.
     """
     if threading.current_thread() is threading.main_thread() and not _may_hold_locks():
         work = _Work(function, arguments)

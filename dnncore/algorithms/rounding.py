@@ -12,36 +12,38 @@ where S is the exact sum and P the 2-norm of the products. Over j = 1 ... K this
 
 **The limit of an element is 10.5 d.** A rounding error of s_j is uniform within +-u 2**e, where
 2**e is the power of two below |s_j|. Given the terms before it, such an error has the mean 0. Over
-all mantissas, their mean square is at most 0.2 (u s_j)**2. Given all partial sums, Hoeffding's
+all mantissas, its mean square is at most 0.2 (u s_j)**2. Given all partial sums, Hoeffding's
 inequality for uniform variables bounds the total error E by
 
     P(|E| > x) <= 2 exp(-x**2 / (0.4 u**2 sum(s_j**2)))
 
 The sum of squares varies with the order of the terms. For large K, the partial sums are a line from
-0 to S and a Brownian bridge of variance P**2. The worst case is S = 0. Then sum(s_j**2) is K P**2
-w, where w is the integral of the squared bridge, and the expectation of exp(t w) is sqrt(sqrt(2 t)
-/ sin(sqrt(2 t))). With x = c d the bound becomes 2 E exp(-c**2 / (2.4 w)). For c = 10.5 it is below
-1e-10 (`tests/comparison/test_sums.py` computes it). 1e9 simulated sums stay below 0.6 of the limit
-(`tests/support/simulated_sums.py`). Connolly, Higham and Mary (2021, "Stochastic rounding and its
-probabilistic backward error analysis") prove the inequality for any given order.
+0 to S and a Brownian bridge of variance P**2. The worst case is S = 0. Then sum(s_j**2) is
+K P**2 w, where w is the integral of the squared bridge, and the expectation of exp(t w) is
+sqrt(sqrt(2 t) / sin(sqrt(2 t))). With x = c d the bound becomes 2 E exp(-c**2 / (2.4 w)). For
+c = 10.5 it is below 1e-10 (`tests/comparison/test_sums.py` computes it). 1e9 simulated sums stay
+below 0.6 of the limit (`tests/support/simulated_sums.py`). Connolly, Higham and Mary (2021,
+"Stochastic rounding and its probabilistic backward error analysis") prove the inequality for any
+given order.
 
 **Nearly equal terms** are all rounded in the same direction if they differ by less than the
 distance between two adjacent numbers near s_j. This distance is at most 2 u |S|. For normal terms
-with the standard deviation sigma, the mean of a rounding error is at most 2 u |S| / pi exp(-(pi
-sigma)**2 / (2 (u S)**2)), the first harmonic of the sawtooth x - round(x). K times this mean is
-added. It is 0 unless K |mean| > 1e7 sigma. Up to K = 64, even equal terms stay within 10.5 d.
+with the standard deviation sigma, the mean of a rounding error is at most
+2 u |S| / pi exp(-(pi sigma)**2 / (2 (u S)**2)), the first harmonic of the sawtooth x - round(x).
+K times this mean is added. It is 0 unless K |mean| > 1e7 sigma. Up to K = 64, even equal terms stay
+within 10.5 d.
 
 **The expected error.** The mean square of a rounding error is 0.14 to 0.2 times (u s_j)**2. An
 implementation may round products before it adds them, or split each factor into two parts and omit
 the product of the small parts. With three products of TF32, the error is 1.2 u of each product.
-Tensor cores cut off the sum of a few products. So the expected mean square is 0.2 d**2 + 2 (u
-P)**2.
+Tensor cores cut off the sum of a few products. So the expected mean square is
+0.2 d**2 + 2 (u P)**2.
 
 **Products of two half types.** Tensor cores add them in groups of 16 and cut off each sum. So each
-of K / 16 steps has an error of at most u |s_j| on average, always towards zero. |s_j| is (|S| + P)
-/ 2 on average, or less. The sum of these means is added to the limit. On an H100, the measured mean
-error for K = 576 is a fifth of it. Products of f32 do not have such errors, because the sums of few
-products are added by roundings to nearest.
+of K / 16 steps has an error of at most u |s_j| on average, always towards zero. |s_j| is
+(|S| + P) / 2 on average, or less. The sum of these means is added to the limit and to the expected
+error. On an H100, the measured mean error for K = 576 is a fifth of this sum. Products of f32 do
+not have such errors, because the sums of few products are added by roundings to nearest.
 
 If the order is not random, S and P are replaced by the sum of the absolute values. Then d bounds
 every order, because no partial sum is larger.
@@ -133,7 +135,7 @@ class Noise:
 
     @classmethod
     def within(cls, limit: Array) -> Noise:
-        """Return a noise of which only the limit is known."""
+        """Return a noise of which only the limit is known; the limit is also its rms."""
         return cls(limit, limit)
 
 

@@ -342,7 +342,7 @@ def expected_outputs(
     if op.data_type == "f64":
         errors = {name: own * F64_OF_F32 for name, own in errors.items()}
     independent = 0.25 if error_factor(op) > 1 else 1.0  # Winograd's tiles share errors
-    judged = judged and op.flops > 0  # all sums without terms are 0
+    judged = judged and op.flops > 0  # sums without terms are all the same number
     return {
         name: Expected(array, errors.get(name), judged and _is_float(array), independent)
         for name, array in values.items()

@@ -105,8 +105,8 @@ def _finished(
 ) -> tuple[Array, Noise]:  # fmt: skip
     """Return the result and its noise after dropout, post-ops, scales and zero points.
 
-    read: the inputs as the operation reads them. exact: whether the result is a product of
-        integers.
+    read: the inputs as the operation reads them.
+    exact: whether the result is a product of integers.
     """
     name = op.result_name
     if attr.dropout:

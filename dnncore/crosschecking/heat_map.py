@@ -1,7 +1,8 @@
 """Heat maps of errors: a tensor as rows and columns of characters, or as a picture.
 
-    ................ ..1............. . is within the bound; a digit n is at most 10**n times the
-    bound; ..4N............ N is NaN or infinity instead of another number, or the reverse
+    ................
+    ..1.............     . is within the bound; a digit n is at most 10**n times the bound;
+    ..4N............     N is NaN or infinity instead of another number, or the reverse
 
 The first dims become rows, the last ones columns. A cell of a large tensor shows the largest error
 of its elements.

@@ -26,9 +26,10 @@ _KEY = "wrong"
 class WrongEstimate:
     """An estimate that is wrong.
 
-    device: the name of the engine's device. problem: the problem text. estimate, measured: seconds
-        of an
-    execution. time: of the measurement, in seconds since 1970.
+    device: the name of the engine's device.
+    problem: the problem text.
+    estimate, measured: seconds of an execution.
+    time: the time of the measurement, in seconds since 1970.
     """
 
     implementation: str

@@ -31,7 +31,8 @@ def figures(
     """Return what `measure` returned for a key, from the store or measured now.
 
     better: takes two values of a figure and returns the one that other processes disturbed less.
-        Figures may be nested mappings. again: whether to measure even if the store has a value.
+        Figures may be nested mappings.
+    again: whether to measure even if the store has a value.
     """
     entry = _load(key)
     if entry is not None and not again and _holds(entry):

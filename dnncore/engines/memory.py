@@ -111,12 +111,11 @@ class Memory:
     ) -> Memory:
         """Make a memory over an object of the engine's runtime, such as a `pyopencl.Buffer`.
 
-        desc: the layout of the tensor in the buffer. By default, the layout of an array, or all
-            bytes of a buffer as one dim. Commands of other queues that write the object must have
-            ended.
+        desc: the layout of the tensor in the buffer; by default the layout of an array, or the
+            bytes of a buffer.
 
-        The object lives as long as the memory. Raises `DescriptorError` for objects that are not
-        the engine's, or too small.
+        Commands of other queues that write the object must have ended. The object lives as long as
+        the memory. Raises `DescriptorError` for objects that are not the engine's, or too small.
         """
         return exchange.wrapped(cls, native, desc, _checked_engine(engine))
 
@@ -126,7 +125,8 @@ class Memory:
     ) -> Self:
         """Make a memory over a buffer that is known to fit.
 
-        nbytes: the descriptor's number of bytes. start: the address of a host buffer.
+        nbytes: the descriptor's number of bytes.
+        start: the address of a host buffer.
         """
         memory = object.__new__(cls)
         memory.engine = engine

@@ -70,7 +70,7 @@ def _named(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Padding:
-    """Return the padding named "same" or "valid". If a sum is odd, the larger half is the end's."""
+    """Return the padding named "same" or "valid". The larger half of an odd sum is at the end."""
     if name == "valid":
         return 0
     if name != "same":

@@ -25,8 +25,8 @@ def probes(
 ) -> list[PostOp]:
     """Return a post-op of each kind. Each changes nearly every result.
 
-    mask: bit d is set if operands have the size of dim d; else they have size 1. It is ignored for
-        tensors of one dim.
+    mask: bit d is set if operands have the size of dim d; else they have size 1. Operands
+        of tensors of one dim always have its size.
     is_reversed: whether the first dim of operands is the innermost one, and the last the outermost.
     """
     mask = mask if len(dims) > 1 else 1

@@ -136,7 +136,7 @@ class Case:
         self.engine = engine
         self.impl = impl
         self.clock = Clock()
-        # Texts and values do not depend on whether one implementation is selected.
+        # The text and the seed are the same if a problem selects one implementation.
         self.text = str(replace(problem, impl="", skip_impl="", knobs=""))
         self.seed = zlib.crc32(self.text.encode())
         is_large = problem.op.bytes > KEPT_BYTES

@@ -26,7 +26,7 @@ BRIEF = 2**22  # bytes of arguments; executions with fewer are short and seldom 
 REPEATS = 8  # executions of each thread if they are brief, so that two of them overlap
 LATE_SECONDS = 1e-3  # seconds: a launch that does not wait for an event runs before it
 THREADS = (1, 2, 3, 7)  # numbers of parts of work; some do not divide the usual sizes
-WATCH_SECONDS = 0.02  # seconds of executions during which another thread reads their inputs
+WATCH_SECONDS = 0.02  # seconds in which another thread reads the inputs of executions
 SWITCH_SECONDS = 1e-5  # between Python threads, so that short calls overlap
 
 

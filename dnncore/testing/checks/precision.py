@@ -26,8 +26,8 @@ def false_claim(trial: Trial) -> str:
 def lost_precision(trial: Trial) -> dict[str, str]:
     """Describe lost precision of outputs of products that have few elements, by name.
 
-    Further rounds are executed until the errors of `ENOUGH` elements are known. If `USUAL_ROUNDS`
-    rounds give `LEAST` elements, no further rounds are executed. Outputs with enough elements are
+    Further rounds are executed until the errors of `ENOUGH` elements are known. After
+    `USUAL_ROUNDS` rounds, `LEAST` elements suffice. Outputs with enough elements are
     judged when their values are compared.
     """
     if not driver_of(type(trial.pd.op)).has_products:

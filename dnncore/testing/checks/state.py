@@ -105,7 +105,7 @@ def _with_one_changed(trial: Trial, inputs: Arrays) -> dict[str, Array]:
         least = 0 if array.dtype.kind == "u" else -4
         array[place] = 4 if array[place] <= 0 else least
         if name == "dropout_probability":
-            array[place] = 0.75 if array[place] == 0.5 else 0.5  # tensors of integers keep integers
+            array[place] = 0.75 if array[place] == 0.5 else 0.5  # other numbers stay whole
     return changed
 
 

@@ -18,7 +18,7 @@ LAG_SECONDS = 0.08  # seconds; a wait of a quarter of this time ends long before
 TRIES = 4
 LATE, LATER = LATE_SECONDS, 0.01  # seconds; a launch ends between them, even on a busy machine
 BRIEF_LAG = 0.005
-LATER_SECONDS = 3 * BRIEF_LAG  # after its end, a command must not access its memories
+LATER_SECONDS = 3 * BRIEF_LAG  # for so long after its end, a command must not touch memories
 POLL_SECONDS = 60.0
 CLOCK_SECONDS = 2e-4  # seconds; the error of the difference between two clocks
 

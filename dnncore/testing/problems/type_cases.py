@@ -106,7 +106,8 @@ def _cover(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
 class Group:
     """The combinations of an operation, a direction and types of inputs.
 
-    inputs: the types of the inputs, as text of `input_types`. results: the types of the result.
+    inputs: the types of the inputs, as text of `input_types`.
+    results: the types of the result.
     """
 
     operation: str
