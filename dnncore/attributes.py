@@ -28,7 +28,7 @@ ScratchpadMode = Literal["library", "user"]
 Accumulation = Literal["strict", "relaxed", "any", "s32", "f32", "f16"]
 WORDS = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding", "operand_types",
          "sum_zero_point")  # fmt: skip
-"""The attributes that implementations must list to support them."""
+"""The words of attributes that an implementation supports only if it lists them."""
 
 OPERAND_TYPES = ("f32", "f16", "bf16", "s32", "s8", "u8")
 """The types of the operands of post-ops."""

@@ -34,7 +34,7 @@ preceding minor version.
 
 1.0  The first version. The number 1 as `api_version` means 1.0.
 1.1  Versions with a minor number. `Engine.is_lost`: a lost engine can be opened again by its name.
-     `free` is never called from within a collection of garbage. The failure of a command is raised
+     `free` is never called during a garbage collection. The failure of a command is raised
      once by its stream and does not fail later commands. All streams of an engine share the clock
      of their events. Standard keys of `Device.limits`. Rules for engines in a forked child. The
      docstrings of `Engine`, `Stream` and `Event` state the rules. Notes, details and knobs of an
@@ -132,7 +132,7 @@ API_VERSION = "1.1"
 hookimpl = pluggy.HookimplMarker("dnncore")
 
 OLD_INTEGERS = ("s32", "s8", "u8")
-"""The types of integers that reorders had in version 1.0."""
+"""The integer types that reorders supported in version 1.0."""
 
 RefusalKind: TypeAlias = Literal[
     "type", "shape", "format", "algorithm", "attribute", "device", "filter", "resources", "failed"

@@ -18,7 +18,7 @@ VARIABLES = (
     "DNNCORE_IMPL", "DNNCORE_NUM_THREADS", "DNNCORE_PREFER", "DNNCORE_PRIMITIVE_CACHE_CAPACITY",
     "DNNCORE_SKIP_IMPL", "DNNCORE_VERBOSE", "DNNCORE_VERBOSE_TIMESTAMP",
 )  # fmt: skip
-"""The variables that the core reads. Backends may have more."""
+"""The variables that the core reads. Backends may read others."""
 
 SIMILAR = 0.85  # a ratio of difflib; swapping two letters gives 0.93
 

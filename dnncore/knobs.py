@@ -16,7 +16,7 @@ from dnncore.errors import DescriptorError, shown
 __all__ = ["Knob", "KnobValue", "checked_knobs", "read_knobs", "write_knobs"]
 
 KnobValue: TypeAlias = int | str
-"""A whole number, or a word that does not look like one."""
+"""An integer, or a word that does not look like an integer."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 NUMBER = re.compile(r"-?[0-9]{1,18}")

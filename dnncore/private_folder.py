@@ -24,7 +24,7 @@ from dnncore.errors import CacheWarning
 __all__ = ["Entry", "Folder", "Unsafe", "opened", "refusal"]
 
 POSIX = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
-"""Whether the system has owners, modes and look-ups in an open folder."""
+"""Whether the system supports owners, modes and look-ups in an open folder."""
 
 ENTRY = re.compile(r"[0-9a-f]{64}(\..+)?")
 """Names of entries, and of files that are being written."""

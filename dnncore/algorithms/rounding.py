@@ -90,7 +90,7 @@ VARIANCE = 0.2
 """The largest mean square of a sum's error, in units of d squared."""
 
 FEW = 64
-"""The number of equal terms up to which their common rounding needs no bound of its own."""
+"""Up to this number of equal terms, their common rounding needs no separate bound."""
 
 PRODUCTS = 2.0
 """The mean square of the errors of products, in units of (u P) squared."""

@@ -48,7 +48,7 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 F64_OF_F32 = 2.0**-28
-"""The errors of arithmetic in f64 as a share of those in f32, where the reference rounds, too."""
+"""The errors of arithmetic in f64 as a share of errors in f32; the reference also rounds in f64."""
 
 
 # -- comparing ------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def _wide_scales(_op: Operation, _name: str, desc: MemoryDesc, seed: Seed) -> Ar
 
 
 WIDEST = {"weights": 18}
-"""Bits of zero points of s32. With 24 bits of src, sums of 2,000 products fit into 53 bits."""
+"""Bits of the zero points of s32. With 24 bits of src, sums of 2,000 products fit into 53 bits."""
 
 
 def _wide_zero_points(name: str, desc: MemoryDesc, seed: Seed) -> Array:
@@ -411,13 +411,13 @@ FILLS: Mapping[str, FillKind] = {
 
 integers: small integers; sums of products are exact.
 random: normally distributed numbers.
-ties: multiples of 1/2, equal ones among them; results lie in the middle of two half numbers.
+ties: multiples of 1/2, with repetitions; results lie halfway between two half numbers.
 cancellation: normally distributed numbers around 1e4.
 wide: numbers of both signs with magnitudes from 1e-6 to 1e6.
 large: magnitudes from 1e5 to 1e9; in f16 to 65504. For reductions and pooling they are negative.
 tiny: magnitudes from 1e-18 to 1e-12, subnormal numbers and 0.
 special: some elements are NaN, one of them with all bits set, infinite or -0.0.
-slabs: in each dim, a range of indices has -inf, NaN or +inf alone.
+slabs: in each dim, a range of indices contains only -inf, NaN or +inf.
 special_operands: as special, for bias, operands of post-ops and old values of the result alone.
 """
 

@@ -22,10 +22,10 @@ __all__ = ["allowed_steps", "dequantized", "dropped", "in_f32", "is_exact", "is_
            "stored"]  # fmt: skip
 
 UNCHANGED = ("workspace", "src2")
-"""Arguments that are no numbers: places and conditions."""
+"""Arguments that are not numbers: places and conditions."""
 
 EXACT = ("relu", "clip", "clip_v2", "abs", "linear")
-"""Algorithms of eltwise whose roundings docs/types.md fixes."""
+"""Algorithms of eltwise whose roundings docs/types.md defines."""
 
 
 def in_f32(op: Operation) -> Operation:

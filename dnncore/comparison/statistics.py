@@ -47,7 +47,7 @@ LEAST = 64
 """The smallest number of elements that is judged."""
 
 ENOUGH = 512
-"""A number of elements that shows the loss of any bit that matters beside the errors of sums."""
+"""With this number of elements, the loss of any bit is detected that exceeds the errors of sums."""
 
 
 @dataclass(frozen=True)

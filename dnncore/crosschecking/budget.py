@@ -28,14 +28,17 @@ FIRST = 3
 """Launches of a primitive that write to one memory and are always repeated."""
 
 MOST_FIRST = 100
-"""The most such launches of a primitive. Some programs make new memories for each launch."""
+"""The largest number of such launches of a primitive. Some programs allocate new memories for each
+launch.
+"""
 
 PAUSE = 0.1
-"""Seconds of a pause that count at most: a program also loads modules and data."""
+"""The largest number of seconds that count for one pause: a program also loads modules and data."""
 
 UNOBSERVED = 1 / 5
-"""The part of the estimated time that a sequence of small calls takes without observers: it is one
-native loop then. Measured on the training of the digits."""
+"""The share of the estimated time that a sequence of small calls takes without observers. Without
+observers, the sequence is one native loop. Measured on the training of the digits.
+"""
 
 
 class Budget:

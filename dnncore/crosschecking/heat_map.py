@@ -21,7 +21,7 @@ __all__ = ["MISPLACED", "heat_map", "ratios", "save_picture"]
 Array = np.ndarray[Any, Any]
 
 MISPLACED = math.inf
-"""The ratio of an element that is NaN or infinite in one array alone."""
+"""The ratio of an element that is NaN or infinite in only one of the arrays."""
 
 ROWS, COLUMNS = 16, 64
 LARGEST = 9

@@ -39,10 +39,10 @@ Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
 EXACT_SUMS = 2**24
-"""Sums of whole numbers up to this size are exact in f32."""
+"""Sums of integers up to this size are exact in f32."""
 
 EXACT_FACTORS = 2**11
-"""Whole numbers up to this size are exact in each type that has the arithmetic of f32 or TF32."""
+"""Integers up to this size are exact in TF32 and in each type that is computed in f32."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
 
 TRIES = 400
-"""The most calls that are tried."""
+"""The largest number of calls that are tried."""
 
 
 def minimized(

@@ -35,7 +35,7 @@ CAPACITY = 512  # signatures
 
 
 Planner = Callable[..., Plan]
-"""Makes a plan: planner(function, operands, *options)."""
+"""planner(function, operands, *options) returns a plan."""
 
 
 _variables = values_of(
@@ -125,7 +125,7 @@ _EXACT = _IMMUTABLE | {float, tuple}
 
 
 calls: MemoryCache[CompiledCall] = MemoryCache(CAPACITY)
-"""Compiled calls by signature, the least recently used of which are dropped."""
+"""Compiled calls by signature. The least recently used are dropped."""
 
 
 def _compiled(

@@ -62,8 +62,8 @@ class _Pooling(Windowed, Operation):
             self._check_windows_see_cells()
 
     def _check_windows_see_cells(self) -> None:
-        """Check that each window of an average contains a cell of src. Otherwise its value is 0 /
-        0.
+        """Check that each window of an average contains a cell of src. Otherwise its value is
+        0 / 0.
         """
         for i, size in enumerate(self.src_role.dims[2:]):
             span = effective_kernel(self.kernel[i], self.dilations[i])

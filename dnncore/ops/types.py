@@ -26,7 +26,7 @@ F8_TYPES = ("f8_e4m3", "f8_e5m2")
 INTEGER_TYPES = ("s32", "s8", "u8")
 PACKED_TYPES = ("s4", "u4")
 STORED = ("u8", "s8", "s32", "f32", "f16", "bf16")
-"""What products of integers are stored as."""
+"""The types in which products of integers are stored."""
 
 
 def row(**types: str) -> Row:

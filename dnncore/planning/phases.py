@@ -14,8 +14,8 @@ __all__ = ["Phase", "phases"]
 class Phase:
     """Along one dim, the pixels `pixel + stride * j` of diff_src, j < pixels.
 
-    The taps `tap + tap_step * t`, t < taps, contribute to pixel j. Tap t reads place `at + j -
-    shrink * t` of diff_dst.
+    The taps `tap + tap_step * t`, t < taps, contribute to pixel j. Tap t reads place
+    `at + j - shrink * t` of diff_dst.
     """
 
     pixel: int

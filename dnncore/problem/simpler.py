@@ -18,13 +18,13 @@ __all__ = ["simpler_problems", "simplest"]
 T = TypeVar("T")
 
 KEPT = {"impl", "skip-impl", "knobs", "dir", "inplace"}
-"""Options that select what fails."""
+"""Options that select the failing implementation and operation. They do not change."""
 
 LEAST = {"s": 1, "d": 0, "p": 0}
 """The simplest value of strides, dilations and paddings, by their first letter."""
 
 NUMBER = re.compile(r"([^0-9]*)(\d+(?![\d.e])|\d[\d.]*(?:e[-+]?\d+)?)")
-"""Letters and a number. Numbers with a point or an exponent stay as they are."""
+"""Letters and a number. Numbers with a point or an exponent are not changed."""
 
 Tokens: TypeAlias = list[tuple[str, str]]
 

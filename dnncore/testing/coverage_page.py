@@ -57,7 +57,7 @@ REFUSED: Mapping[str, str] = {
     "f32 to f4_e2m1": "--reorder --sdt=f32 --ddt=f4_e2m1 4x32",
     "e8m0 to f32": "--reorder --sdt=e8m0 --ddt=f32 4x32",
 }
-"""Combinations that oneDNN alone has -> a problem text."""
+"""Combinations that only oneDNN supports -> a problem text."""
 
 
 def reason(text: str) -> str:

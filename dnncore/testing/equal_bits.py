@@ -42,7 +42,7 @@ BYTES = 30_000  # limit for the tensors of a problem in f32
 SURPLUS = 10  # problems that are drawn for each one that has integers
 
 VALUES: tuple[FillName, ...] = ("random", "ties", "wide")
-"""Kinds of values: all integers, results in the middle of two integers, sums that wrap around."""
+"""Kinds of values: all integers, results halfway between two integers, sums that wrap around."""
 
 
 def problems(count: int, seed: int) -> list[Problem]:

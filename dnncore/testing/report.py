@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Entry: TypeAlias = dict[str, Any]
-"""One job and its result, as plain data; `entry` makes it."""
+"""One job and its result, as plain data; see `entry`."""
 
 STATUSES = ("passed", "failed", "xfailed", "unsupported")
 WORDS = {"passed": "", "xfailed": "known to fail"}  # the words for counts of these statuses

@@ -10,7 +10,7 @@ from dnncore.crosschecking.two_runs.recording import CallRecord
 __all__ = ["Match", "match"]
 
 WINDOW = 200
-"""The most calls that one run may have more than the other between two calls that match."""
+"""The number of calls of each run that are searched for the next matching calls."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ __all__ = ["ANY_TAGS", "LAYER_DIRECTIONS", "PAIR_DIRECTIONS", "TAGS",
            "Draws", "Options", "shape_text"]  # fmt: skip
 
 Options: TypeAlias = Mapping[str, Sequence[str]]
-"""Option -> values; the first is the value of a text that does not give the option."""
+"""Option -> values. The first is the value if a text omits the option."""
 
 TAGS = ("abx", "axb", "xba", "aBx8b", "aBx16b", "aBx4b", "aBx32b", "Abx16a", "ABx4b8a")
 ANY_TAGS = ("any", *TAGS)

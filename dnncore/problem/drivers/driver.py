@@ -46,10 +46,10 @@ class Evaluate:
 
 
 ErrorRule = Callable[[Any, Inputs, Evaluate], dict[str, Noise]]
-"""From an operation and its inputs to the noise of each output; no entry means exact."""
+"""Returns the noise of each output, from an operation and its inputs. Exact outputs are omitted."""
 
 Oracle = Callable[[Any, Any, Mapping[str, Any]], dict[str, Any]]
-"""oracle(torch, op, tensors): the outputs of an operation as torch computes them in float64."""
+"""oracle(torch, op, tensors) returns the outputs of an operation, computed by torch in float64."""
 
 
 def _no_words(_op: Operation) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dnncore.problem.drivers.driver import Oracle
 __all__ = ["Formula", "forward", "gradient", "padded"]
 
 Formula = Callable[[Any, Any, Mapping[str, Any]], Any]
-"""formula(torch, op, tensors): dst, from float64 tensors by argument name."""
+"""formula(torch, op, tensors) returns dst, from float64 tensors by argument name."""
 
 
 def forward(formula: Formula) -> Oracle:

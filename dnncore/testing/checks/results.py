@@ -11,10 +11,9 @@ Status: TypeAlias = Literal["passed", "failed", "unsupported"]
 Level: TypeAlias = Literal["unknown", "refused", "accept", "build", "run", "right"]
 
 LEVELS: tuple[Level, ...] = ("unknown", "refused", "accept", "build", "run", "right")
-"""How far the implementations of a problem come; each level from `accept` includes those before it.
-
-"unknown": there is no result, for instance because of a crash. "refused": no implementation
-accepts. "right": all checks pass.
+"""The level that the implementations of a problem reach. Each level from `accept` on includes the
+levels before it. "unknown": there is no result, for instance because of a crash. "refused": no
+implementation accepts. "right": all checks pass.
 """
 
 

@@ -37,7 +37,7 @@ from dnncore.testing.problems.types_and_attributes import (
 __all__ = ["Group", "groups", "problems"]
 
 BASES = 8
-"""Problems in f32 of each operation type and prop kind, which get other types."""
+"""The number of f32 problems of each operation type and prop kind, which then get other types."""
 
 MOST_BYTES = 12_000
 MOST_FLOPS = 2e5
@@ -47,7 +47,7 @@ LEAST_TERMS = 8  # two per product
 MOST_ROWS = 30  # of an operation type in "smoke", unless all inputs have new types
 MOST_DRAWS = 40  # of attributes
 DIGITS = (0.2345675, -1.2345675)
-"""Parameters of post-ops that need all digits of f32, so that each rounding of a step shows."""
+"""Parameters of post-ops that need all digits of f32, so that each wrong rounding is detected."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from dnncore.testing.running.process import Died, Hung, Process, last_lines, ser
 __all__ = ["Worker"]
 
 MOST_HANGS = 3
-"""Cases in a row that may hang. With a device that does not reply, a run would take days."""
+"""The number of successive cases that may hang. If a device does not reply, a run would take days.
+"""
 
 
 class _Request(NamedTuple):

@@ -155,4 +155,4 @@ FAULTS: dict[str, Callable[[random.Random, Sequence[tuple[Job, str]]], None]] = 
     "forks": fork,
     "interrupts": interrupt,
 }
-"""The faults that the soak makes, by their names in `--faults`."""
+"""The faults that the soak injects, by their names in `--faults`."""
