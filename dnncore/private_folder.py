@@ -87,7 +87,7 @@ class Folder:
             os.close(fd)
 
     def create(self, name: str, data: bytes) -> None:
-        """Write a new file with mode 0600, whatever the umask is. Raises `OSError`."""
+        """Write a new file with mode 0600, independent of the umask. Raises `OSError`."""
         fd = self._open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(fd, "wb") as file:
             if POSIX:
@@ -95,7 +95,7 @@ class Folder:
             file.write(data)
 
     def rename(self, name: str, new: str) -> None:
-        """Rename a file; a file of the new name is replaced at once."""
+        """Rename a file; a file of the new name is replaced atomically."""
         os.replace(self._at(name), self._at(new), src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def remove(self, name: str) -> None:

@@ -17,7 +17,7 @@ __all__ = ["REDUCTION", "ReductionAlgorithm", "check_power"]
 class ReductionAlgorithm:
     """One algorithm.
 
-    formula: text; `sum`, `max` and the like apply to the elements s.
+    formula: text; `sum`, `max` and similar functions apply to the elements s.
     is_sum: whether the algorithm adds up elements or their powers.
     roundings: a function of the number of elements. It returns the error in addition to the error
         of the sum. The unit is one rounding of the result for absolute values.

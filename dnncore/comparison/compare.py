@@ -1,8 +1,8 @@
 """Comparison of two arrays, and of an implementation with the reference.
 
 All checks of results use this module. The backend with role "reference" defines correct results;
-`dnncore.comparison.error_bounds` defines the allowed errors of elements, and
-`dnncore.comparison.statistics` those of tensors.
+`dnncore.comparison.error_bounds` defines the allowed errors of elements.
+`dnncore.comparison.statistics` defines the allowed errors of tensors.
 """
 
 from __future__ import annotations

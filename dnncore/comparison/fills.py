@@ -133,7 +133,7 @@ def _tied_scales(op: Operation, name: str, desc: MemoryDesc, seed: Seed) -> Arra
     """Draw powers of two, times one odd factor where docs/types.md defines all steps.
 
     The odd factors cancel, so that many results lie in the middle of two integers. An
-    implementation that divides, or that contracts steps, computes numbers beside the middle.
+    implementation that divides, or that contracts steps, computes numbers next to the middle.
     """
     factor = 1
     if isinstance(op, Reorder) or is_integer_product(op):
@@ -189,7 +189,7 @@ class FillKind:
         of the result.
     random_order: whether bounds for terms in random order apply. They do not apply if few terms are
         large, or if squares exceed f32's range.
-    parameters: the scales, zero points and the like.
+    parameters: fills for scales, zero points and dropout.
     """
 
     draw: Callable[[Operation, MemoryDesc, Seed], Array]
@@ -355,7 +355,7 @@ def _finite(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
 
 
 def _special(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
-    """Plant special numbers among random ones."""
+    """Draw random numbers, and replace some of them by special numbers."""
     values = _finite(op, desc, seed).reshape(-1)
     rng = np.random.default_rng(seed)
     specials = _specials(desc.dtype)
@@ -368,7 +368,9 @@ SLAB = 3  # a slab has one third of the indices along its dim
 
 
 def _slabs(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
-    """Plant slabs of one special number among random ones: all elements within a range of a dim.
+    """Draw random numbers, and replace slabs by one special number each.
+
+    A slab contains all elements within a range of a dim.
 
     So whole rows, images and windows are -inf or NaN. For products, only the first dim has a slab,
     because slabs of other dims would make all sums infinite.

@@ -79,7 +79,7 @@ class CallObserver(observers.Observer):
         """Use the values of a launch. Return a function, which the caller's thread then calls.
 
         The values are valid during this call only. `NotComparable` and other errors are passed to
-        `left_out`, but those of the returned function are raised.
+        `left_out`. Errors of the returned function are raised.
         """
 
     @abstractmethod

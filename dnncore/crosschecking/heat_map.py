@@ -4,8 +4,8 @@
     ..1.............     . is within the bound; a digit n is at most 10**n times the bound;
     ..4N............     N is NaN or infinity instead of another number, or the reverse
 
-The first dims become rows, the last ones columns. A cell of a large tensor shows the largest error
-of its elements.
+The first dims become rows, the last dims become columns. A cell of a large tensor shows the largest
+error of its elements.
 """
 
 from __future__ import annotations

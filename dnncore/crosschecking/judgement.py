@@ -104,7 +104,8 @@ def judge(
     """Compare a call's outputs with those of another implementation, or of the reference.
 
     others: outputs of `other`; None to compare with the reference.
-    claims: of the implementation that computed the outputs; by default those of `call.pd`.
+    claims: the claims of the implementation that computed the outputs; by default the claims of
+        `call.pd`.
 
     Raises `BackendNotFound` if no reference is installed, and `NotComparable` if there is no output
     that is readable for both.

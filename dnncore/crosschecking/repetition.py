@@ -38,7 +38,7 @@ REFERENCE = "reference"
 
 
 class Choice:
-    """The implementations that a name means.
+    """The implementations that a name selects.
 
     name: "reference", a pattern of names of implementations, or the name of an engine.
     """
@@ -50,7 +50,7 @@ class Choice:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the reference alone repeats the calls."""
+        """Whether only the reference repeats the calls."""
         return self.name == REFERENCE
 
     def descriptor(self, pd: PrimitiveDesc) -> PrimitiveDesc:
@@ -98,7 +98,7 @@ class Choice:
 
 
 def choice_of(name: object) -> Choice:
-    """The choice that a name means.
+    """Return the choice that a name selects.
 
     Raises `DescriptorError` for a name without a meaning, and `BackendNotFound` if there is no
     reference.
@@ -143,7 +143,7 @@ def _matches_a_backend(pattern: str) -> bool:
 
 
 def _in_other_formats(op: Operation) -> Iterator[Operation]:
-    """The operation in its own formats, in row-major ones, and in those of the implementation."""
+    """Yield the operation in its own, in row-major, and in the implementation's formats."""
     if all(desc.format_kind == "blocked" for _, desc in op.tensors()):
         yield op
     for change in (_plain, _any):
@@ -188,9 +188,10 @@ class Repetition:
     ) -> dict[str, Array]:
         """Repeat a call on its inputs and return the outputs that anybody can read.
 
-        workspace_bytes: those of the program's workspace, if the one of either implementation is
-            private.
-        strays: whether to add to `call.strays` what this launch changes although it may not.
+        workspace_bytes: the bytes of the program's workspace, if the workspace of either
+            implementation is private.
+        strays: whether to add to `call.strays` the bytes that this launch changes although it must
+            not.
         """
         memories = dict(self._memories)
         for name, values in call.inputs.items():
@@ -232,7 +233,7 @@ class Repetition:
         return memory
 
     def _private_workspace(self, call: Call, content: Array | None) -> Memory:
-        """A new workspace of a forward call, or that of the forward call of a gradient."""
+        """Return a new workspace of a forward call, or that of a gradient's forward call."""
         theirs, desc = call.memories.get("workspace"), self.pd.workspace_desc
         assert desc is not None
         if self.pd.op.forward_op is None:

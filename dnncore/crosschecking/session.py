@@ -42,8 +42,8 @@ class crosscheck(contextlib.AbstractContextManager[Report]):  # noqa: N801 - use
         at the first divergence, "collect" prints the summary only.
     folder: where the inputs of divergent calls are saved, the first call per problem.
     slowdown: how many times longer the program may take. The first three launches of a primitive
-        that write to one memory are always repeated, further ones only within this limit. None
-        repeats every launch.
+        that write to one memory are always repeated. Further launches are repeated only within this
+        limit. None repeats every launch.
 
     Raises `DescriptorError` for a name without a meaning and other wrong arguments.
     """
@@ -108,7 +108,7 @@ def write(text: str) -> None:
 
 
 def _print(divergence: Divergence) -> None:
-    """Print the first divergence of a problem in full, further ones in one line."""
+    """Print the first divergence of a problem in full. Print further divergences in one line."""
     write(str(divergence) if divergence.is_first else f"crosscheck: {divergence.head}")
 
 

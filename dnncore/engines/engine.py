@@ -256,7 +256,7 @@ class HostEngine(Engine):
 
     @property
     def peaks(self) -> Peaks:
-        """Approximate rates of one CPU core; override with measured ones."""
+        """Approximate rates of one CPU core. Override this with measured rates."""
         return Peaks({"f32": 50e9, "f64": 25e9}, bandwidth=10e9, launch=5e-6)
 
     def allocate(self, nbytes: int) -> Buffer:

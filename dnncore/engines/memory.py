@@ -243,7 +243,7 @@ class Memory:
 
         stream: None or a stream of the engine, for which this waits. Commands that write the memory
             must have ended. dl_device: the memory's own device, or (1, 0) for a copy in host
-            memory. It may be left out for memories in host memory alone.
+            memory. It may be omitted only for memories in host memory.
 
         Raises `ExportError`, a `BufferError`, for blocked and opaque formats and other requests.
         """

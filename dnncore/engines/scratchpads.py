@@ -101,8 +101,8 @@ class Scratchpads:
     def _take_free(self, nbytes: int, wait_for: Sequence[Event]) -> Scratchpad | None:
         """Remove and return the smallest free scratchpad that is large enough, or None.
 
-        Free scratchpads are dropped if there are more than `_most`. If all free ones are too small,
-        the largest is dropped, because a new scratchpad replaces it.
+        Free scratchpads are dropped if there are more than `_most`. If all free scratchpads are too
+        small, the largest is dropped, because a new scratchpad replaces it.
         """
         free = [pad for pad in self._pads if pad.is_free(wait_for)]
         free.sort(key=lambda pad: pad.nbytes)

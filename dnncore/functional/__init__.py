@@ -32,7 +32,7 @@ implementation. The last 512 are kept, so later calls add 8 to 15 us to the time
 this is too slow in a loop, bind a primitive (`Primitive.bind`).
 
 Functions have the names of oneDNN's operations and algorithms. If oneDNN has one name for several
-functions, they have numpy's names or common ones: `conv2d`, `max_pool2d`, `maximum` of two arrays,
+functions, they have numpy's names or common names: `conv2d`, `max_pool2d`, `maximum` of two arrays,
 `max` along an axis, and `linear` for the layer. Arrays come first, and options are keywords.
 """
 

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _NumpyArrays(HostArrays):
-    """Arrays of numpy, and those of other libraries that numpy reads by `__array__` or DLPack."""
+    """Arrays of numpy, and of other libraries if numpy can read them by `__array__` or DLPack."""
 
     name = "a numpy array"
     from_numpy = to_numpy = "numpy.asarray(array)"

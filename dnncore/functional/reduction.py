@@ -1,6 +1,6 @@
 """Sums and other reductions along dims of an array: `Reduction`.
 
-axis: the dim or dims to reduce. Negative ones count from the end. None reduces all dims.
+axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
 keepdims: whether the reduced dims stay in the shape, with size 1.
 
 If an element is NaN, the result is NaN. An empty dim cannot be reduced and raises an error.

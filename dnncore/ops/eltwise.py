@@ -1,7 +1,8 @@
 """Eltwise: dst = f(src), element by element, and its gradient.
 
-The formulas of the algorithms are in `dnncore.algorithms.eltwise`. Those named ..._use_dst_for_bwd
-compute the same dst, and compute the gradient from dst, so that src need not be kept.
+The formulas of the algorithms are in `dnncore.algorithms.eltwise`. Algorithms named
+..._use_dst_for_bwd compute the same dst. They compute the gradient from dst, so that src need not
+be kept.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ Dims: TypeAlias = tuple[int, ...]
 
 
 class Unreadable(DescriptorError):
-    """A word is no driver, option or shape. The message gives its place and what was expected.
+    """A word is not a driver, option or shape. The message states its place and the expected text.
 
     file: the file of the word, or None.
     line: the place of the line with the error.

@@ -1,6 +1,6 @@
 """Spatial parts of shapes: `ih5iw5`; with a window `ih5oh3kh3sh1dh0ph0_iw5ow3kw3sw1dw0pw0`.
 
-An axis without numbers has those of the axis before it: `ih5kh3` is a square.
+An axis without numbers has the numbers of the axis before it: `ih5kh3` is a square.
 """
 
 from __future__ import annotations

@@ -428,7 +428,7 @@ class Registry:
         return found
 
     def listing(self) -> str:
-        """List all devices with their descriptions, and what is unavailable, for messages."""
+        """List all devices with their descriptions, and unavailable engine kinds, for messages."""
         rows = list(self.probe_devices())
         there = ", ".join(f"{row.name} ({row.description})" for row in rows if row.device)
         unloaded = [s for s in self.failures.values() if s.name not in self.loaded]

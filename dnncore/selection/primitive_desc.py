@@ -238,9 +238,9 @@ class PrimitiveDesc:
     def explain(self) -> str:
         """Return a text about all implementations.
 
-        For those that accept, it states the rank, the estimated time, the origin of the estimate,
-        the bytes of scratchpad, the detail and the notes. For those that refuse, it states the
-        reason. Failures of backends come last.
+        For implementations that accept, it states the rank, the estimated time, the origin of the
+        estimate, the bytes of scratchpad, the detail and the notes. For implementations that
+        refuse, it states the reason. Failures of backends come last.
         """
         lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):

@@ -23,7 +23,7 @@ LATE = "no time"  # status of a case that begins after the budget is used up
 
 
 class Findings:
-    """The entries of a run. New ones are also added to the ledger, if there is one.
+    """The entries of a run. New entries are also added to the ledger, if there is one.
 
     option: the kit's options, as parsed by pytest.
     """

@@ -42,7 +42,7 @@ PLACE = ("backend", "device", "settings", "size")
 
 
 class Ledger:
-    """The cases of one commit: those already recorded, and those that this run adds.
+    """The cases of one commit: cases that are already recorded, and cases that this run adds.
 
     folder: contains a folder per commit.
     commit: by default, the state of the checkout that contains the working directory. This state is

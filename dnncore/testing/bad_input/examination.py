@@ -276,7 +276,7 @@ def _warm_up(engine: dnn.Engine) -> None:
 
 
 def _limit_memory() -> None:
-    """Make absurd sizes fail at once, as on a machine without overcommitment of memory."""
+    """Make absurd sizes fail immediately, as on a machine without memory overcommitment."""
     try:
         import resource
         from pathlib import Path

@@ -1,7 +1,7 @@
 """Valid programs as text. Changes to them make bad input.
 
 A program is a few lines of Python over `dnn`, `np`, `problem`, `engine` (the one under test) and
-`other` (another engine). Those that execute a primitive end with `pd`, `arguments`, `before` and
+`other` (another engine). Programs that execute a primitive end with `pd`, `arguments`, `before` and
 `event`, so that the results can be compared with the reference.
 """
 

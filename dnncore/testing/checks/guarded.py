@@ -150,7 +150,7 @@ def _guard(nbytes: int) -> int:
 
 
 def _opaque(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
-    """Return the bytes of an opaque format: those of `Guarded.own_bytes`, or of these values.
+    """Return the bytes of an opaque format: `Guarded.own_bytes`, or the bytes of these values.
 
     Only the reorder of its owner can compute them.
     """

@@ -10,9 +10,9 @@
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
     random    drawn from a seed by `random_problems.py`
 
-The lists of all sizes but the last are beside this file: a file with the size's name, or a folder
-of files. To add a case, add a line. `algorithm_cases.py` adds every algorithm of eltwise, binary
-and reduction, `type_cases.py` the types of all operations.
+The lists of all sizes except the last are in the folder of this file: a file with the size's name,
+or a folder of files. To add a case, add a line. `algorithm_cases.py` adds every algorithm of
+eltwise, binary and reduction, `type_cases.py` the types of all operations.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _files(size: str) -> list[Path]:
 def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) -> list[Problem]:
     """Return the problems of a size, without duplicates.
 
-    seed: the seed of the size "random". Those of "full" are always the same.
+    seed: the seed of the size "random". The random problems of "full" are always the same.
     more: whether "smoke" and "full" include the lists of `MORE`.
     drawn: whether "full" includes random problems.
 

@@ -299,7 +299,7 @@ def draw(
     types: Sequence[str] = (),
     most_bytes: int = MOST_BYTES,
 ) -> list[Problem]:
-    """Return `count` different problems of a driver. The seed alone determines them.
+    """Return `count` different problems of a driver. Only the seed determines them.
 
     only: the values to choose from, for options of this driver.
     types: the data types that tensors may have; () permits all.

@@ -220,7 +220,7 @@ class Plan:
 
 
 class _Patterns:
-    """Patterns with reasons; `idle` are those that have not matched yet."""
+    """Patterns with reasons. `idle` contains the patterns that have not matched yet."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.rows = [(pattern, _expression(pattern), reason) for pattern, reason in reasons.items()]

@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 class Shard:
     """The `index`-th of `count` shards, from 1.
 
-    An item's text alone determines its shard, so each item is in one shard of any list.
+    Only the text of an item determines its shard, so each item is in the same shard of any list.
     """
 
     index: int = 1
