@@ -54,7 +54,7 @@ class PostOp:
 
     Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * (the old value
     of dst - zero_point)), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x if x > 0, else
-    weights * x). Leave out fields that the kind does not have. Raises `DescriptorError`.
+    weights * x). Omit fields that the kind does not read. Raises `DescriptorError`.
 
     `binary` and `prelu` read operands: tensors of f32, f16, bf16, s32, s8 or u8 (`src2` of s8), of
     dst's rank, whose dims are 1 or dst's. Their values are converted to f32. Their formats may be

@@ -189,8 +189,9 @@ class Accepted:
     build: returns the executable. It may take long and may raise. It is called once per cached
         primitive. Requests with equal `op` of their acceptances, attributes, hints and knobs share
         an executable, whether formats were `any` in the request or not.
-    efficiency: the seconds of a perfect implementation divided by the seconds of this one, above 0.
-        It may exceed 1. Give either `efficiency` or `seconds`, and not both.
+    efficiency: the seconds of a perfect implementation divided by the seconds of this
+        implementation, above 0. It may exceed 1. Give either `efficiency` or `seconds`, and not
+        both.
     seconds: the estimated seconds of an execution, above 0.
     scratchpad_bytes: bytes of scratchpad that an execution needs, at least 0.
     workspace: the descriptor of the workspace if it differs from the public one,

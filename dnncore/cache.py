@@ -61,7 +61,7 @@ class _Call:
 
 
 class _Entry(Generic[T]):
-    """A value that one thread builds while others wait for it.
+    """A value that one thread builds while other threads wait for it.
 
     used: a number that grows with each use.
     call: the call of the thread that builds the value.
@@ -222,7 +222,7 @@ def _is_building(top: FrameType | None) -> bool:
 
 
 def _capacity() -> int:
-    """Return the capacity in the environment. An invalid one must not prevent the import."""
+    """Return the capacity in the environment. An invalid value must not prevent the import."""
     try:
         return whole_number("DNNCORE_PRIMITIVE_CACHE_CAPACITY", CAPACITY, "of primitives")
     except DescriptorError as error:

@@ -71,7 +71,7 @@ class ExportError(DescriptorError, BufferError):
 
 
 class NoImplementation(DnnError, LookupError):
-    """No implementation accepts the problem; `refusals` has the reason of each candidate."""
+    """No implementation accepts the problem; `refusals` lists the reason of each candidate."""
 
     def __init__(self, message: str, refusals: Sequence[Refusal] = ()) -> None:
         super().__init__(message)

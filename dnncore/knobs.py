@@ -1,6 +1,6 @@
-"""Knobs: parameters of an implementation that change its speed and not the meaning of its results.
+"""Knobs: parameters of an implementation that change its speed but not its results' meaning.
 
-An implementation declares them in its acceptance. A program chooses values with
+An implementation declares knobs in its acceptance. A program chooses values with
 `PrimitiveDesc(..., knobs={"group": 128})`, a problem's text with `--knobs=group:128+unroll:4`.
 """
 

@@ -10,5 +10,5 @@ the records independently.
     rules.py                               checks of names and numbers
     rounding.py                            the parts of error bounds
 
-Every package of the core but `tensors` may import this one.
+Every package of the core except `tensors` may import this package.
 """

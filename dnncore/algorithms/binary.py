@@ -21,7 +21,7 @@ class BinaryAlgorithm:
     oracle: torch's result, as oracle(torch, src0, src1) or, with a condition, oracle(torch, src0,
         src1, src2).
     keeps_integers: whether whole numbers give whole numbers.
-    has_condition: whether it reads src2, a tensor of type s8.
+    has_condition: whether the algorithm reads src2, a tensor of type s8.
     """
 
     formula: str

@@ -61,8 +61,8 @@ class PostOpRecord:
     keeps_integers: whether a step maps whole numbers to whole numbers.
     oracle: oracle(torch, step, x, operands, old) is torch's result; operands by field.
     probe: probe(dims, channel) returns the fields of a step that changes nearly every result, so
-        that an implementation which ignores it is wrong; `channel` is a tensor of one value per
-        channel.
+        that an implementation that ignores the step is wrong. `channel` is a tensor with one value
+        per channel.
     """
 
     fields: tuple[str, ...]

@@ -51,5 +51,5 @@ def wrapped(text: str, indent: int) -> None:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun: `1 problem`, `2 problems`."""
+    """Return a number with its noun: `1 problem`, `2 problems`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -129,9 +129,11 @@ class Comparison:
 
 
 def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparison:
-    """Compare two arrays of one shape. `bound` is the allowed difference, per element or for all.
+    """Compare two arrays of the same shape. `bound` is the allowed difference, per element or for
+    all.
 
-    NaN equals NaN, and inf equals inf of its sign. Raises `DescriptorError` for different shapes.
+    NaN equals NaN, and inf equals inf of the same sign. Raises `DescriptorError` for different
+    shapes.
     """
     got, expected = np.asarray(got), np.asarray(expected)
     g, e, limits = _real("got", got), _real("expected", expected), _real("bound", bound)

@@ -10,8 +10,8 @@ limit of `dnncore.algorithms.rounding`. If `fpmath` allows f32 to be rounded to 
 products, this rounding of the absolute values is added.
 
 An elementary function may have the error that OpenCL allows. One ulp counts as two roundings. The
-records of `dnncore.algorithms` state the number and size of roundings. For a post-op, the error of
-its input x becomes the difference between its results for x and for x - error or x + error. This
+records of `dnncore.algorithms` state the number and size of roundings. A post-op changes the error
+of its input x into the difference between its results for x and for x - error or x + error. This
 module computes all terms except the first and the last. It also computes the expected root mean
 square of the errors, by which `dnncore.comparison.statistics` judges whole tensors.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["believed_factor", "error_factor", "noise"]
 
-# The roundoff of the types that fpmath allows; for "any" it is that of the coarsest type.
+# The roundoff of the types that fpmath allows; for "any" it is the roundoff of the coarsest type.
 _FPMATH = {"tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-9, "any": 2.0**-9}
 
 

@@ -1,7 +1,8 @@
 """Reduces a saved call that is wrong to a smaller problem, with parts of its inputs.
 
-Each step leaves out a post-op, sets an option to its default, or makes a size smaller. Inputs keep
-their first or their last elements along a dim. A step is kept if the result is still wrong.
+Each step leaves out a post-op, sets an option to its default, or makes a size smaller. If a size
+becomes smaller, inputs keep their first or their last elements along the dim. A step is kept if the
+result is still wrong.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _any(desc: MemoryDesc) -> MemoryDesc:
 
 
 class Repetition:
-    """One problem, repeated by an implementation with memories of its own.
+    """One problem, repeated by an implementation on separate memories.
 
     workspaces: private workspaces of the implementation, by the program's workspace.
     alias: the input and the output in one memory, or None.
@@ -186,7 +186,7 @@ class Repetition:
     def outputs(
         self, call: Call, workspace_bytes: Array | None = None, *, strays: bool = False
     ) -> dict[str, Array]:
-        """Repeat a call on its inputs and return the outputs that anybody can read.
+        """Repeat a call on its inputs. Return the outputs that every implementation can read.
 
         workspace_bytes: the bytes of the program's workspace, if the workspace of either
             implementation is private.

@@ -29,7 +29,7 @@ class Divergence:
     """A call whose results are wrong.
 
     number: of the call in the program, from 1.
-    line: the call as a verbose line, without its time.
+    line: the call as a verbose line, without the time.
     other: the implementation that repeated it.
     comparisons: the comparison of each wrong argument, by name.
     heat_map: lines that show the wrong places of the first wrong argument; empty unless `is_first`.

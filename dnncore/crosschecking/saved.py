@@ -1,8 +1,8 @@
 """Saved calls: a problem, its implementation, and the values of its inputs, in one file.
 
 The file is an archive of numpy (`.npz`) with one array per input and a text, `call`, in JSON:
-problem, engine, src_engine, implementation, and the name of the implementation that it was compared
-with. Types that numpy lacks are stored as bytes.
+problem, engine, src_engine, implementation, and the name with which it was compared. Types that
+numpy lacks are stored as bytes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SavedCall:
 
     @property
     def parsed(self) -> Problem:
-        """The problem. Raises `DescriptorError` if its text is not that of one problem."""
+        """The problem. Raises `DescriptorError` if the text is not one problem."""
         if "--batch" in self.problem or "--from-verbose" in self.problem:
             raise DescriptorError("saved call: a problem must not name a file; record it again")
         problems = list(read(self.problem))

@@ -1,7 +1,8 @@
-"""Arrays become memories: shared where that is possible, copied where it is necessary.
+"""Arrays become memories. Elements are shared if possible, else copied.
 
 `copy` has the meaning of the array API. None copies if the elements cannot be shared. True always
-copies. False never copies; where a copy would be necessary, `DescriptorError` has the reason.
+copies. False never copies. If a copy would be necessary, it raises `DescriptorError` with the
+reason.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ LIMITS: Mapping[str, type] = {
     "max_allocation": int,  # bytes of the largest buffer
     "local_memory": int,  # bytes of memory that one work-group shares
     "max_work_group": int,  # work-items of the largest work-group
-    "alignment": int,  # bytes: addresses of buffers are multiples of it
-    "fp16": bool,  # whether it computes in f16
+    "alignment": int,  # bytes: addresses of buffers are multiples of this number
+    "fp16": bool,  # whether the device computes in f16
 }
 """The standard keys of `Device.limits` and their types. Each is optional."""
 

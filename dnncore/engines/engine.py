@@ -57,8 +57,8 @@ class Engine:
     `KeyboardInterrupt` at any place of the main thread. An exchange with the device that must not
     be interrupted must run in another thread, or by `uninterrupted`.
 
-    A device in a process of its own. Start it as a program. `multiprocessing` with the method
-    "spawn" would import the main module of the user's program again.
+    A device in a separate process. Start the process as a program. `multiprocessing` with the
+    method "spawn" would import the main module of the user's program again.
 
     A lost device. All its commands end with an `ExecutionError`, including those that are running,
     and no wait hangs. Each later launch, copy and allocation raises `ExecutionError`, whose message
@@ -108,9 +108,9 @@ class Engine:
     def allocate(self, nbytes: int) -> Buffer:
         """Allocate at least `nbytes` bytes, 0 allowed; raises `ExecutionError` if out of memory.
 
-        The core calls it for memories and for scratchpads, in the thread that needs them. If it
-        raises `ExecutionError`, the core collects garbage and calls it once more. A backend that
-        needs a buffer of its own makes a `Memory`, and calls neither `allocate` nor `free`.
+        The core calls this method for memories and for scratchpads, in the thread that needs them.
+        If it raises `ExecutionError`, the core collects garbage and calls it once more. A backend
+        that needs a separate buffer creates a `Memory`. It calls neither `allocate` nor `free`.
         """
         raise NotImplementedError
 

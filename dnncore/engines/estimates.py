@@ -15,7 +15,7 @@ from dnncore.store import DiskStore
 
 __all__ = ["STORE", "WrongEstimate", "judge", "wrong_estimates"]
 
-STORE = "estimates"  # its name in `dnncore cache`
+STORE = "estimates"  # the name of the store in `dnncore cache`
 FACTOR = 2.0  # an estimate is wrong if it is larger or smaller by more than this factor
 LEAST_SECONDS = 1e-5  # shorter times depend on launches and clocks; their ranking matters little
 MOST = 100  # records; the newest are kept

@@ -75,13 +75,13 @@ class Memory:
         """Make a memory with the values of `array`, which has the descriptor's dims.
 
         desc: by default the array's type and row-major order; with copy=False the array's strides.
-        copy: None shares the array's storage if that is possible, True never shares it, and False
-            raises `DescriptorError` with the reason if it cannot be shared.
+        copy: None shares the array's storage if possible. True never shares it. False raises
+            `DescriptorError` with the reason if the storage cannot be shared.
 
         An array can be shared with a host engine if it has the descriptor's strides and is
-        writable. A copy to a device has ended when this returns. Raises `DescriptorError` for other
-        dims or another type, and for masked arrays, objects and records. A single number gets the
-        dims (1,). Values in foreign byte order are converted.
+        writable. A copy to a device has ended when the call returns. Raises `DescriptorError` for
+        other dims or another type, and for masked arrays, objects and records. A single number gets
+        the dims (1,). Values in foreign byte order are converted.
         """
         return exchange.from_numpy(cls, array, desc, _checked_engine(engine), copy)
 

@@ -63,7 +63,7 @@ def _quotas(groups: Path, lines: list[str]) -> Iterator[float]:
 
 
 def _quota_of(group: Path) -> float:
-    """Return the limit of one group; infinity if it has none or cannot be read."""
+    """Return the limit of one group; infinity if there is no limit or it cannot be read."""
     try:
         if (group / "cpu.max").exists():
             limit, period = (group / "cpu.max").read_text().split()

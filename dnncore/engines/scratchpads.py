@@ -1,4 +1,4 @@
-"""Scratchpads of an out-of-order stream: commands that may overlap do not share one."""
+"""Scratchpads of an out-of-order stream: commands that may overlap do not share a scratchpad."""
 
 from __future__ import annotations
 

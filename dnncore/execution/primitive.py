@@ -74,8 +74,8 @@ class Primitive:
         wait_for: events that the launch waits for.
 
         Returns the event of the launch. Raises `DescriptorError` for arguments that are missing or
-        unknown, have another descriptor or engine, or overlap although the operation forbids it.
-        Raises `ExecutionError` if the launch fails.
+        unknown, have another descriptor or engine, or overlap although the operation does not allow
+        this. Raises `ExecutionError` if the launch fails.
         """
         memories = self._ordered(arguments)
         self._check_stream(stream)

@@ -23,11 +23,11 @@ class Binary(Operation):
     """dst = algorithm(src0, src1). `python -m dnncore.algorithms` prints the formulas.
 
     algorithm: a name such as "add".
-    src0, src1: of one rank; each dim of one is equal to that of the other, or one of both is 1 and
+    src0, src1: of the same rank. Each dim of src0 equals the dim of src1, or one of them is 1 and
         its element is used for the whole dim.
-    src2: the condition of `select`, of type s8, with dst's rank and dims that are 1 or dst's: where
-        it is not 0, dst is src0, elsewhere src1. None for other algorithms.
-    dst: each dim is that of src0 or, where that is 1, that of src1. It may be src0's memory.
+    src2: the condition of `select`, of type s8, with dst's rank and dims that are 1 or dst's. Where
+        src2 is not 0, dst is src0, elsewhere src1. None for other algorithms.
+    dst: each dim is the dim of src0 or, if that is 1, the dim of src1. dst may be src0's memory.
 
     Only dst may have the format `any`. Raises `DescriptorError`.
     """

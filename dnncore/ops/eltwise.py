@@ -75,7 +75,7 @@ class EltwiseForward(Operation):
 class EltwiseBackward(Operation):
     """diff_src = diff_dst * f', with the derivative f' of the algorithm.
 
-    algorithm, alpha, beta: those of `EltwiseForward`.
+    algorithm, alpha, beta: as in `EltwiseForward`.
     src: of any dims; None if the algorithm's name ends in _use_dst_for_bwd.
     dst: of any dims, from which f' is computed if the algorithm's name ends in _use_dst_for_bwd;
         else None.

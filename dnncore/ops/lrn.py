@@ -132,9 +132,9 @@ class LRNForward(_LRN):
 class LRNBackward(_LRN):
     """The gradient with respect to src. `help(dnncore.ops.lrn)` shows the formula.
 
-    algorithm, local_size, alpha, beta, k: those of `LRNForward`.
+    algorithm, local_size, alpha, beta, k: as in `LRNForward`.
     src, diff_dst, diff_src: (N, C, spatial dims), with the dims of the forward's src.
-    workspace: that of the forward.
+    workspace: the workspace of the forward.
 
     src must not have the format `any`. Raises `DescriptorError`.
     """

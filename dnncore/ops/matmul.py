@@ -2,8 +2,9 @@
 
     dst[..., m, n] = bias[..., m, n] + sum over k of src[..., m, k] * weights[..., k, n]
 
-Shapes: src (..., M, K), weights (..., K, N), bias broadcast to dst, dst (..., M, N), all of one
-rank; a leading (batch) dim may be 1 in src or weights, which are then used for every batch index.
+Shapes: src (..., M, K), weights (..., K, N), bias broadcast to dst, dst (..., M, N), all of the
+same rank. A leading (batch) dim may be 1 in src or weights; the matrix is then used for every batch
+index.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class MatMul(Operation):
     """dst = src @ weights + bias, with numpy's `@`.
 
     src: (..., M, K), with two or more dims.
-    weights: (..., K, N), with as many dims. A batch dim may be 1 in src or in weights; it is then
-        used for all of the other's.
+    weights: (..., K, N), with as many dims. A batch dim may be 1 in src or in weights; this matrix
+        is then used for every index of the batch dim.
     bias: of dst's rank, with dims that are 1 or dst's, such as (1, N); or None.
     dst: (..., M, N), with as many dims.
 

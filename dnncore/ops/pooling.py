@@ -156,10 +156,10 @@ class PoolingBackward(_Pooling):
     For "max", each diff_dst is added to diff_src at the place that the workspace states. For
     averages, each diff_dst, divided as in forward, is added to diff_src at all cells of its window.
 
-    algorithm: that of `PoolingForward`.
+    algorithm: as in `PoolingForward`.
     diff_src: (N, C, spatial dims), as src of `PoolingForward`.
     diff_dst: (N, C, spatial dims), as dst.
-    workspace: that of the forward; averages have none.
+    workspace: the workspace of the forward; averages have no workspace.
     kernel, strides, dilations, padding_l, padding_r: as in `PoolingForward`.
 
     Both formats may be `any`. Raises `DescriptorError`.

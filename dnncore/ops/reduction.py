@@ -57,7 +57,7 @@ class Reduction(Operation):
 
     @property
     def type_rows(self) -> Rows:
-        """Norms have no tensors of integers."""
+        """Norms do not permit tensors of integers."""
         return _NORM_TYPES if self.is_norm else self.TYPES
 
     @property

@@ -70,7 +70,7 @@ class SoftmaxForward(Operation):
 class SoftmaxBackward(Operation):
     """The gradient with respect to src. `help(dnncore.ops.softmax)` shows the formulas.
 
-    algorithm, axis: those of `SoftmaxForward`.
+    algorithm, axis: as in `SoftmaxForward`.
     dst: of any dims; the result of the forward.
     diff_dst: of dst's dims.
     diff_src: of dst's dims; it may be diff_dst's memory.

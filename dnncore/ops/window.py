@@ -86,7 +86,7 @@ class Windowed:
 def entries(
     kind: str, name: str, value: Any, spatial: int, default: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
-    """Read one integer per spatial dim from `value`, which may be one integer for all.
+    """Return one integer per spatial dim from `value`, which may be one integer for all.
 
     Raises `DescriptorError` for anything else and for integers above `LARGEST`.
     """

@@ -1,4 +1,4 @@
-"""Merging of neighbouring loops that step through memory as one."""
+"""Merging of neighbouring loops that access memory like a single loop."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _alone(engine: str, calls: list[CallRecord]) -> Iterator[str]:
 
 
 def compared(first: Recording, recorder: Recorder, folder: Path) -> Outcome:
-    """Compare the run of this process, recorded by `recorder`, with a first one.
+    """Compare the run of this process, recorded by `recorder`, with a first run.
 
     folder: where wrong calls of the second run are saved.
     """

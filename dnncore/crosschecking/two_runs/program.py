@@ -3,7 +3,7 @@
     python -m dnncore.crosschecking.two_runs.program SETTINGS SCRIPT ARGUMENT...
 
 SETTINGS is a JSON object: `folder` of the recording, `most_bytes`, and for the second run `first`,
-the folder of the first one, and `divergences`, the folder of wrong calls. The outcome of the second
+the folder of the first run, and `divergences`, the folder of wrong calls. The outcome of the second
 run is written to its folder as `outcome.json`. `run` starts this program for two engines.
 """
 

@@ -53,7 +53,7 @@ class CallRecord:
 
     @property
     def claims(self) -> Claims:
-        """What the implementation claims about its errors."""
+        """The claims of the implementation about its errors."""
         return Claims(self.exact, self.error_factor)
 
 

@@ -1,4 +1,4 @@
-"""The record of an operation: its data for problem text, checks and the conformance kit."""
+"""The record of an operation: data for problem text, checks and the conformance kit."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _fault_in_child(work: Callable[[], None]) -> str:
     """Do the work in a forked child. Return a description of the failure there, or ""."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks while threads run
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forks with threads, since 3.12
         child = os.fork()
     if not child:
         _end_after(work, writer)

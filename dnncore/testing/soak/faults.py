@@ -97,7 +97,7 @@ def fork(rng: random.Random, jobs: Sequence[tuple[Job, str]]) -> None:
         return
     job, wanted = rng.choice(own)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks while threads run
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forks with threads, since 3.12
         child = os.fork()
     if not child:
         status = 1
