@@ -1,4 +1,4 @@
 """Matrix products: the microkernel, the tiling of problems, and plans of products in any layout.
 
-It imports all other layers. Convolution, inner product and matmul import it.
+This package imports all other layers. Convolution, inner product and matmul import it.
 """

@@ -1,12 +1,12 @@
-"""The products of a microkernel: what one step of k multiplies, and with which instructions.
+"""The products of a microkernel: the operands of one step of k, and the instructions.
 
-Operands lie in *groups* of 4 bytes: one f32, one s32, two bf16 or four 8-bit integers that are
-neighbours along k. A step of k multiplies one group of a row of A with one group of each lane of a
-row of B, and adds the products to the lanes' sums. So addresses and strides are the same for all
-types but f64, whose groups have 8 bytes and whose vectors have half as many lanes.
+Operands are stored in *groups* of 4 bytes: one f32, one s32, or two bf16 or four 8-bit integers
+that are contiguous along k. A step of k multiplies one group of a row of A by one group of each
+lane of a row of B, and adds the products to the lanes' sums. Addresses and strides are therefore
+the same for all types except f64. Groups of f64 have 8 bytes, and vectors half the lanes.
 
-Sums of integers are exact and wrap around. Where a processor has no instruction for groups, they
-are divided into pairs of 16-bit integers, whose products and sums fit into 32 bits.
+Sums of integers are exact and wrap around. If a processor has no instruction for groups, they are
+divided into pairs of 16-bit integers, whose products and sums fit into 32 bits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dnncore_cpu_numba.codegen.isa import Isa, host_cpu
 from dnncore_cpu_numba.codegen.type_conversion import F64, I16, PACKED
 from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant
 
-TILE_SPEED = 2  # for each element of a group, measured
-SLOW_PAIRS = 0.6  # of bf16 on Intel's processors, measured on Sapphire Rapids; Zen 4 reaches 2
-INTEGERS = ("s8", "u8")  # of one byte
-WIDE = ("f32", "f64", "s32")  # one element is a group
-WIDE_SPEEDS = {"s32": 0.5}  # vectors of products in the time of one of f32
+TILE_SPEED = 2  # speed of AMX per element of a group, relative to f32; measured
+SLOW_PAIRS = 0.6  # speed of bf16 on Intel relative to f32; measured: Sapphire Rapids; Zen 4: 2
+INTEGERS = ("s8", "u8")  # one-byte integers
+WIDE = ("f32", "f64", "s32")  # types whose groups have one element
+WIDE_SPEEDS = {"s32": 0.5}  # speed in vectors, relative to f32
 _REALS = {"f32": F32, "f64": F64}
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd",
           4: "llvm.x86.sse2.pmadd.wd"}  # fmt: skip
@@ -34,16 +34,16 @@ _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd",
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The types of the elements of A and B in memory: 8-bit integers, or one type for both."""
+    """The element types of A and B in memory: 8-bit integers, or one type for both."""
 
     a: str = "f32"
     b: str = "f32"
 
     @classmethod
     def of(cls, a: MemoryDesc, b: MemoryDesc, isa: Isa) -> Arithmetic:
-        """The products of two tensors; those of f32 if the set has none of their types.
+        """Return the arithmetic for two tensors; f32 if the instruction set lacks their types.
 
-        Of s8, those of u8 that are larger by 128, if the set has such instructions.
+        If the set has instructions for u8 but not for s8, A of s8 becomes u8 by adding 128.
         """
         own = cls(a.data_type, b.data_type)
         if own.a in INTEGERS and own.b in PACKED:
@@ -57,39 +57,39 @@ class Arithmetic:
 
     @property
     def is_integer(self) -> bool:
-        """Whether sums are s32; else they are f32."""
+        """Whether sums are s32. Otherwise they are f32 or f64."""
         return self.a == "s32" or (self.a in INTEGERS and self.b in INTEGERS)
 
     @property
     def group(self) -> int:
-        """The elements of a group."""
+        """The number of elements of a group."""
         return 4 if self.a in INTEGERS else 2 if self.a == "bf16" else 1
 
     @property
     def size(self) -> int:
-        """The bytes of a group."""
+        """The size of a group in bytes."""
         return 8 if self.a == "f64" else 4
 
     @property
     def real(self) -> str:
-        """The type of an epilogue."""
+        """The type that epilogues compute with."""
         return "f64" if self.a == "f64" else "f32"
 
     @property
     def converts(self) -> bool:
-        """Whether factors of other types are converted to f32 before they are multiplied."""
+        """Whether factors of other types are converted to f32 before the multiplication."""
         return self.a == "f32"
 
     def vectors_of(self, isa: Isa) -> Isa:
-        """The set with as many lanes as its vectors have groups."""
+        """Return the instruction set with its lanes set to the groups per vector."""
         return isa if self.size == 4 else replace(isa, lanes=isa.lanes // 2)
 
     def groups(self, elements: int) -> int:
-        """The number of groups that hold so many elements."""
+        """Return the number of groups that hold this number of elements."""
         return -(-elements // self.group)
 
     def is_native(self, isa: Isa) -> bool:
-        """Whether an instruction of the set multiplies and adds whole groups."""
+        """Whether the set has an instruction that multiplies and adds whole groups."""
         if self.a in WIDE:
             return True
         if self.is_integer:
@@ -97,7 +97,7 @@ class Arithmetic:
         return self.b == self.a and self.a in isa.products
 
     def speed(self, isa: Isa) -> float:
-        """The products in the time of one of f32; of f64, the vectors."""
+        """Return the number of products in the time of one f32 product; of f64, of vectors."""
         if self.group == 1 or not self.is_native(isa):
             return WIDE_SPEEDS.get(self.a, 1.0)
         if isa.has_tiles:
@@ -106,15 +106,15 @@ class Arithmetic:
         return SLOW_PAIRS if is_slow else self.group
 
     def sums(self, lanes: int) -> ir.VectorType:
-        """A vector of sums."""
+        """Return the type of a vector of sums."""
         return ir.VectorType(I32 if self.is_integer else _REALS[self.real], lanes)
 
     def groups_of(self, lanes: int) -> ir.VectorType:
-        """A vector of groups."""
+        """Return the type of a vector of groups."""
         return ir.VectorType(_REALS.get(self.a, I32), lanes)
 
     def parts(self, builder: Builder, isa: Isa, x: Value, data_type: str) -> list[Value]:
-        """A vector of groups as the operands of `multiply_add`."""
+        """Return a vector of groups as operands of `multiply_add`."""
         if self.is_native(isa):
             return [x]
         pairs = ir.VectorType(I16, 2 * x.type.count)
@@ -126,7 +126,7 @@ class Arithmetic:
     def multiply_add(
         self, builder: Builder, isa: Isa, a: Sequence[Value], b: Sequence[Value], sums: Value
     ) -> Value:
-        """The sums plus the products of the groups with these parts."""
+        """Return the sums plus the products of groups; a, b: their `parts`."""
         if self.a == "s32":
             return builder.add(sums, builder.mul(a[0], b[0]))
         if self.a in WIDE:
@@ -146,7 +146,7 @@ F32_PRODUCTS = Arithmetic()
 def _products_of_pairs(
     builder: Builder, isa: Isa, x: Value, y: Value, result: ir.VectorType
 ) -> Value:
-    """The products of 16-bit integers, added in pairs of neighbours."""
+    """Multiply 16-bit integers, and add each pair of neighbouring products."""
     if not isa.any_processor:
         return vir.intrinsic(builder, _PAIRS[isa.lanes], result, [x, y])
     halves = []

@@ -1,8 +1,8 @@
-"""Bands: a matrix problem of many rows as several problems, so that its tables stay short.
+"""Bands: divide a matrix problem of many rows into several problems, to keep tables short.
 
-The tables of a step have an entry for each block of tiles. The blocks of long covers differ only at
-the borders. So a long cover becomes a few bands: those at the borders, and equal ones in between,
-which are an outer dim of one problem.
+The tables of a step have one entry per block of tiles. The blocks of long covers differ only at
+the borders. A long cover therefore becomes a few problems: bands at the borders, and equal bands
+in between, which form an outer dim of one problem.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import replace
 from dnncore_cpu_numba.gemm.cover import Rows, Windows
 from dnncore_cpu_numba.gemm.problem import Matrix, MatrixProblem
 
-LONG = 1 << 13  # rows, or pixels along a dim, of a cover that is divided
-BAND = 1 << 10  # rows of a band: several blocks of about a hundred
+LONG = 1 << 13  # rows, or pixels along a dim; longer covers are divided
+BAND = 1 << 10  # rows of a band; a block has about a hundred
 
 
 def bands(problem: MatrixProblem) -> list[MatrixProblem]:
-    """The problems that make up a problem; itself if its cover is not long."""
+    """Divide a problem into bands. A problem whose cover is not long remains undivided."""
     cover = problem.cover
     if isinstance(cover, Rows):
         return list(_of_rows(problem, cover.count)) if cover.count > LONG else [problem]
@@ -37,7 +37,10 @@ def _of_rows(problem: MatrixProblem, count: int) -> Iterator[MatrixProblem]:
 
 
 def _of_windows(problem: MatrixProblem, dim: int) -> Iterator[MatrixProblem]:
-    """The pixels before, within and behind those whose windows do not leave the image along dim."""
+    """Divide the pixels along dim: windows that leave the image at its start, inside, at its end.
+
+    The pixels whose windows are inside form equal bands and a remainder.
+    """
     cover = problem.cover
     assert isinstance(cover, Windows)
     count, step, size = cover.pixels[dim], cover.step[dim], cover.size[dim]
@@ -52,7 +55,7 @@ def _of_windows(problem: MatrixProblem, dim: int) -> Iterator[MatrixProblem]:
         inner = band.cover
         assert isinstance(inner, Windows)
         reach = (low + BAND - 1) * step + max(shifts) + 1
-        sizes = _with(inner.size, dim, reach)  # all bands see as much of the image as the first
+        sizes = _with(inner.size, dim, reach)  # all bands read as much of the image as the first
         yield _repeated(band, dim - 3, several, replace(inner, size=sizes))
     for first, last in ((high - rest, high), (high, count)):
         if last > first:
@@ -60,7 +63,7 @@ def _of_windows(problem: MatrixProblem, dim: int) -> Iterator[MatrixProblem]:
 
 
 def _cut(problem: MatrixProblem, dim: int, first: int, count: int) -> MatrixProblem:
-    """The pixels [first, first + count) along a dim."""
+    """Return the problem of the pixels [first, first + count) along a dim."""
     cover = problem.cover
     assert isinstance(cover, Windows)
     part = replace(
@@ -72,12 +75,12 @@ def _cut(problem: MatrixProblem, dim: int, first: int, count: int) -> MatrixProb
 
 
 def _moved(problem: MatrixProblem, dim: int, places: int) -> MatrixProblem:
-    """Begin at another place along a spatial dim, counted from the last."""
+    """Move the start along a spatial dim. dim: negative, counted from the last."""
     return problem.changed(lambda matrix: matrix.moved(places * matrix.step(dim)))
 
 
 def _repeated(problem: MatrixProblem, dim: int, count: int, cover: Rows | Windows) -> MatrixProblem:
-    """The problem of one band for `count` bands that follow each other, as an outer dim."""
+    """Repeat the problem of one band for `count` consecutive bands, as an outer dim."""
 
     def with_dim(matrix: Matrix) -> Matrix:
         filler = (0,) * (len(problem.outer) - len(matrix.outer))

@@ -1,9 +1,9 @@
-"""Corrections of integer sums: what zero points and shifted factors add to them.
+"""Corrections of integer sums for zero points and shifted factors.
 
     sum of (a - y) * (b - z) = sum of a * b - y * sum of b - z * sum of a + y * z * number of terms
 
-Sums of a and b over k are products with ones, which the same microkernel computes. All wrap around,
-so results are exact for any zero points.
+Sums of a and b over k are products with ones. The same microkernel computes them. All integers wrap
+around, so results are exact for any zero points.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dnncore_cpu_numba.runtime.program import Table
 
 @dataclass(frozen=True)
 class Term:
-    """A factor of a correction. splat: whether it has one value for all columns."""
+    """A factor of a correction. splat: whether the factor has one value for all columns."""
 
     matrix: Matrix
     splat: bool = True
@@ -34,7 +34,7 @@ class Term:
 
     @classmethod
     def constant(cls, value: int) -> Term:
-        """One value for all rows and columns."""
+        """Return a factor with one value for all rows and columns."""
         return cls(Matrix(Table(np.array([value], np.int32))))
 
 
@@ -42,10 +42,11 @@ def corrected(
     plan: ProgramPlan, problem: MatrixProblem, depth: int, *, flipped: bool,
     a_zero: Term | None, b_zero: Term | None,
 ) -> MatrixProblem:  # fmt: skip
-    """A problem of one chunk with corrections in its epilogue; appends the sums that they read.
+    """Return a problem of one chunk with corrections in its epilogue.
 
-    depth: the elements of k of an element of the batch; groups may have more. flipped: A is larger
-    by 128 than the factor. a_zero, b_zero: zero points.
+    Appends the steps that compute the sums for the corrections. depth: the elements of k per
+    element of the batch; its groups may hold more. flipped: A is the factor plus 128. a_zero,
+    b_zero: zero points.
     """
     shifts = [] if a_zero is None else [a_zero]
     shifts += [Term.constant(128)] if flipped else []
@@ -70,29 +71,29 @@ def corrected(
 
 @dataclass(frozen=True)
 class _Sums:
-    """The sums that corrections of a problem need."""
+    """The sums that the corrections of a problem read."""
 
     plan: ProgramPlan
     problem: MatrixProblem
     depth: int
 
     def of_b(self) -> Term:
-        """Those of B, for each column; where windows leave the image, for each pixel, too."""
+        """The sums of B per column; if windows leave the image, per pixel and column."""
         return self._product(self._ones_of_a(), self.problem.b, self._windows(), splat=False)
 
     def of_a(self) -> Term:
-        """Those of A, for each row."""
+        """The sums of A per row."""
         cover = self.problem.cover
         if isinstance(cover, Windows):
             cover = dataclasses.replace(cover, joined=False)
         return self._product(self.problem.a, self._ones_of_b(), cover, splat=True)
 
     def of_ones(self) -> Term:
-        """The numbers of terms."""
+        """The number of terms of each sum."""
         return self._product(self._ones_of_a(), self._ones_of_b(), self._windows(), splat=True)
 
     def _windows(self) -> Cover:
-        """One row, or all pixels where windows differ."""
+        """Return a cover of one row, or of all pixels if windows differ."""
         cover = self.problem.cover
         if isinstance(cover, Windows) and not cover.is_inside:
             return dataclasses.replace(cover, joined=False)
@@ -103,7 +104,7 @@ class _Sums:
         return Matrix(Table(np.ones(4 * max(1, chunk.k), np.uint8)), planes=(0, 0))
 
     def _ones_of_b(self) -> Matrix:
-        """Panels of ones; those for channels that only fill a group are zero."""
+        """Return panels of ones, with zeros for the channels that only fill a group."""
         (chunk,) = self.problem.chunks
         values = np.zeros((max(1, chunk.k), self.problem.isa.lanes, 4), np.int8)
         elements = np.arange(values.shape[0] * 4).reshape(-1, 1, 4)
@@ -111,7 +112,7 @@ class _Sums:
         return Matrix(Table(values))
 
     def _product(self, a: Matrix, b: Matrix, cover: Cover, *, splat: bool) -> Term:
-        """Append a product whose factors may be ones. splat: B has one column."""
+        """Append a product of which a factor may be ones. splat: B has one column."""
         problem = self.problem
         (chunk,) = problem.chunks
         is_a, is_b = a is problem.a, b is problem.b

@@ -1,13 +1,16 @@
 """Covers: the division of the rows of a matrix problem into tiles, and of tiles into blocks.
 
-A block is what one work item computes in one panel. Most problems have rows that all sum over the
-same batch, `Rows`. Those of a convolution are pixels, `Windows`: where a window leaves the image,
-its taps are left out, tile by tile, so that no image need be copied for the sake of a border. Those
-of a filter's gradient are input channels of a tap, `Taps`, each of which sees other pixels.
+One work item computes a block in one panel. There are three covers:
 
-A cover has the `count` of its rows, the `sizes` of its tiles, if they have at most `most` rows, and
-the `tiles`, in at least `parts` blocks if there are as many. a, others: the strides in bytes of A,
-and of C and operands, along the coordinates of a place, as `Matrix.spatial`.
+    Rows        all rows sum over the same batch: most problems
+    Windows     rows are pixels of a convolution; a tile omits the taps that are outside the image,
+                so that images need no copy with a border
+    Taps        rows are the input channels of each tap of a weights gradient; each tap reads other
+                pixels
+
+A cover provides the `count` of its rows, the `sizes` of its tiles, and the `tiles`. most: the most
+rows of a tile. parts: the least number of blocks, if there are enough tiles. a, others: the strides
+of A, and of C and the operands, in bytes along the coordinates of a place, as `Matrix.spatial`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-STRIDED_ROWS = 12  # of A; with the addresses of more, LLVM spills sums in the innermost loop
+STRIDED_ROWS = 12  # rows of A; for more, LLVM spills sums in the innermost loop to hold addresses
 
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
@@ -36,19 +39,19 @@ class TileKind:
 
 @dataclass(frozen=True)
 class BatchSegment:
-    """A segment of the batch: the first element of each run, and how many elements runs have."""
+    """A segment of the batch: the first element of each run, and the length of the runs."""
 
     firsts: tuple[int, ...]
     length: int = 1
 
 
 ALL: tuple[BatchSegment, ...] = ()
-"""One segment of all elements."""
+"""Stands for one segment of all elements."""
 
 
 @dataclass(frozen=True)
 class GemmTile:
-    """A tile: its kind, its batch (chunks make tables of it) and its place in its block."""
+    """A tile: its kind, its batch and its place in its block. `Chunk.table` reads the batch."""
 
     kind: TileKind
     batch: tuple[Any, ...]
@@ -57,14 +60,14 @@ class GemmTile:
 
 @dataclass(frozen=True)
 class TileBlocks:
-    """All tiles of one outer index: (tiles, place) of each block; blocks may share tiles."""
+    """All tiles of one outer index: (tiles, place) of each block. Blocks may share tiles."""
 
     blocks: Sequence[tuple[Sequence[GemmTile], Place]]
     rows_per_block: int
 
 
 def evenly(count: int, most: int) -> list[tuple[int, int]]:
-    """(first, count) of the fewest parts, as even as can be."""
+    """Return (first, count) of the fewest parts of at most `most`, with almost equal counts."""
     parts = -(-count // most)
     bounds = [count * i // parts for i in range(parts + 1)]
     return [(a, b - a) for a, b in itertools.pairwise(bounds)]
@@ -72,22 +75,22 @@ def evenly(count: int, most: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that all sum over the whole batch, evenly spaced; a place is a row's number."""
+    """Evenly spaced rows that sum over the whole batch. A place is the number of a row."""
 
     count: int
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
-        """The sizes of even parts."""
+        """Return the number of tiles of each size."""
         return Counter(n for _, n in evenly(self.count, most))
 
     def tiles(
         self, most: int, parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
     ) -> TileBlocks:
-        """Blocks of about eight tiles."""
+        """Return blocks of about eight tiles."""
         tiles = -(-self.count // most)
         wanted = max(-(-tiles // 8), min(tiles, parts))
         block = -(-self.count // wanted)
-        if wanted > 1:  # blocks of the size above may be fewer
+        if wanted > 1:  # the size above may give fewer blocks
             block = min(block, (self.count - 1) // (wanted - 1))
         made = {
             rows: [GemmTile(TileKind(n), ALL, (first,)) for first, n in evenly(rows, most)]
@@ -99,12 +102,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Windows:
-    """Pixels of an image; a place is (z, y, x).
+    """Pixels of an image. A place is (z, y, x).
 
-    pixels: of the output along its three dims. step: from window to window in the input, whose
-    size is `size`. shifts: for each element of the batch, a tap, what its place in the input is
-    for the pixel (0, 0, 0). joined: neighbouring taps of a row, and their channels, follow each
-    other in A and in B.
+    pixels: the size of the output along its three dims. step: from window to window in the input.
+    size: the size of the input. shifts: for each element of the batch, which is a tap, its place
+    in the input for the pixel (0, 0, 0). joined: neighbouring taps of a row, with their channels,
+    are contiguous in A and in B.
     """
 
     pixels: Place
@@ -130,7 +133,7 @@ class Windows:
         )
 
     def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
-        """The tiles of all planes by size."""
+        """Return the number of tiles of each size in all planes."""
         down, across = (Counter(n for _, n in cuts) for cuts in self._cuts(most, others))
         found: Counter[int] = Counter()
         for (high, rows), (wide, columns) in itertools.product(down.items(), across.items()):
@@ -140,7 +143,10 @@ class Windows:
     def _cuts(
         self, most: int, others: Sequence[Sequence[int]]
     ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """(first, count) of tiles down and across a plane; several rows where they fit into one."""
+        """Return (first, count) of tiles down and across a plane.
+
+        A tile has several rows of pixels if they fit.
+        """
         _, height, width = self.pixels
         follow = all(len(m) < 2 or m[-2] == width * m[-1] for m in others)
         rows = max(1, most // width) if follow else 1
@@ -149,7 +155,7 @@ class Windows:
     def tiles(
         self, most: int, _parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
     ) -> TileBlocks:
-        """A block is one row of pixels, or several where they fit into one tile."""
+        """Return blocks of one row of pixels, or of several rows that fit into one tile."""
         down, across = self._cuts(most, others)
         made: dict[object, list[GemmTile]] = {}
         blocks = []
@@ -162,7 +168,7 @@ class Windows:
         return TileBlocks(blocks, down[0][1] * self.pixels[2])
 
     def _subsets(self, dim: int, first: int, count: int) -> dict[int, Subset]:
-        """For each shift along a dim, the pixels among these that have it inside the image."""
+        """Return, for each shift along a dim, the pixels whose shifted place is in the image."""
         step, size = self.step[dim], self.size[dim]
         return {
             shift: tuple(i for i in range(count) if 0 <= (first + i) * step + shift < size)
@@ -172,7 +178,7 @@ class Windows:
     def _tile(
         self, seen: Sequence[dict[int, Subset]], height: int, x: int, width: int, a: Sequence[int]
     ) -> GemmTile:
-        """The tile of `width` pixels from column x on."""
+        """Return the tile of `width` pixels that begins at column x."""
         deep, high, wide = *seen, self._subsets(2, x, width)
         segments: dict[tuple[Subset, int], list[int]] = {}
         for first, length in self._runs(wide):
@@ -182,7 +188,7 @@ class Windows:
                 segments.setdefault((tuple(rows), length), []).append(first)
         subsets = tuple(rows for rows, _ in segments)
         every = tuple(range(height * width))
-        a_rows: Subset = ()  # evenly spaced, the stride is an argument: one kernel for all images
+        a_rows: Subset = ()  # even spacing: the stride is an argument, one kernel serves all images
         if height > 1 or width > STRIDED_ROWS:
             a_rows = tuple(i * a[1] + j * a[2] for i in range(height) for j in range(width))
         kind = TileKind(height * width, a_rows, () if subsets in ((), (every,)) else subsets)
@@ -190,7 +196,7 @@ class Windows:
         return GemmTile(kind, batch or (BatchSegment(()),), (0, 0, x))
 
     def _runs(self, wide: dict[int, Subset]) -> list[tuple[int, int]]:
-        """(first, length) of runs of joined taps that the same pixels have inside."""
+        """Return (first, length) of runs of joined taps that the same pixels have in the image."""
 
         def seen(index: int) -> object:
             *row, shift = self.shifts[index]
@@ -202,7 +208,10 @@ class Windows:
 
 @dataclass(frozen=True)
 class Taps:
-    """Rows of a filter: channels of each tap; a place is (z, y, x, channel), a batch (z, y, x)."""
+    """Rows of a weights gradient: channels of each tap.
+
+    A place is (z, y, x, channel). A batch is (z, y, x).
+    """
 
     kernel: Place
     channels: int
@@ -213,14 +222,14 @@ class Taps:
         return math.prod(self.kernel) * self.channels
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
-        """The tiles of all taps by size."""
+        """Return the number of tiles of each size in all taps."""
         tap = Counter(n for _, n in evenly(self.channels, most))
         return Counter({size: math.prod(self.kernel) * count for size, count in tap.items()})
 
     def tiles(
         self, most: int, _parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
     ) -> TileBlocks:
-        """A block is a tap."""
+        """Return one block per tap."""
         parts = evenly(self.channels, most)
         blocks = [
             ([GemmTile(TileKind(n), tap, (0, 0, 0, first)) for first, n in parts], (*tap, 0))

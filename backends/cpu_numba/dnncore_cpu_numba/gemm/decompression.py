@@ -1,7 +1,8 @@
-"""Factors of products with their zero points and scales, as f32 or as integers in the scratchpad.
+"""Decompression: factors of products as f32, f64 or integers in the scratchpad.
 
-The step runs through tables of places, one for each dim and tensor, so that layouts may be blocked,
-zero points and scales may belong to groups, and elements may have 4 bits.
+Zero points and scales are applied. The step reads tables of places, one per dim and tensor.
+Layouts may therefore be blocked, zero points and scales may belong to groups, and elements may
+have 4 bits.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-GRAIN = 4096  # elements of a thread's part at least
+GRAIN = 4096  # least elements of a thread's part
 
 
 @dataclass(frozen=True)
 class Values:
-    """Zero points or scales of a tensor: an argument, and the sizes of groups along its dims."""
+    """Zero points or scales of a tensor: the argument, and the group sizes along its dims."""
 
     tensor: Tensor
     groups: Sequence[int]
 
     def places(self, dim: int, size: int) -> Places:
-        """The place of the value for each index of a dim."""
+        """Return the place of the value for each index of a dim."""
         if self.tensor.desc.dims[dim] == 1:
             return np.zeros(size, np.int64)
         return np.repeat(places(self.tensor.desc, dim), self.groups[dim])[:size]
@@ -41,10 +42,10 @@ def decompressed(
     plan: ProgramPlan, tensor: Tensor, target: str, zero: Values | None = None,
     scale: Values | None = None, repeats: Sequence[int] = (),
 ) -> Tensor:  # fmt: skip
-    """(tensor - zero points) * scales as another type, in the scratchpad.
+    """Append a step that computes (tensor - zero points) * scales as another type.
 
-    The room has the order of the tensor's dims. repeats: how often each element is repeated along
-    each dim, by default once.
+    Returns the result, which is in the scratchpad. It has the dim order of the tensor. repeats: the
+    number of copies of each element along each dim, 1 by default.
     """
     desc = tensor.desc
     order = desc.order_tag if desc.is_plain else None
@@ -90,13 +91,13 @@ def _step(source: Values, room: Tensor, zero: Values | None, scale: Values | Non
 
 
 def _values(axis: Sequence[Places]) -> dict[str, object]:
-    """The values of its `AXIS`."""
+    """Return the values of the axis's `AXIS` record."""
     tables = {side: Table(own) for side, own in zip(SIDES, axis, strict=True)}
     return {"extent": len(axis[0]), **tables}
 
 
 def _unit(axis: Sequence[Places]) -> int:
-    """The most elements that divide a dim and are evenly spaced in all tensors."""
+    """Return the largest divisor of a dim whose runs of elements are evenly spaced everywhere."""
     size = len(axis[0])
     if size < 2:
         return size
@@ -106,11 +107,11 @@ def _unit(axis: Sequence[Places]) -> int:
 
 
 def _steps(axis: Sequence[Places]) -> tuple[int, ...]:
-    """The distances of the first two elements; those of elements that are alone do not matter."""
+    """Return the distance of the first two elements in each tensor; 1 for a single element."""
     return tuple(int(own[1] - own[0]) if len(own) > 1 else 1 for own in axis)
 
 
 def _is_dense(axis: Sequence[Places], unit: int) -> bool:
-    """Whether units are dense in src and dst, with the same values or neighbours."""
+    """Whether units are dense in src and dst, with equal or contiguous zero points and scales."""
     src, zero, scale, dst = _steps(axis)
     return unit > 1 and src == dst == 1 and zero in (0, 1) and scale in (0, 1)

@@ -2,8 +2,8 @@
 
     dst[i] = (src[i] - zero[i]) * scale[i]
 
-Of floats, each step is rounded to the target; integers wrap around. Places count elements from an
-address, so that two 4-bit elements can share a byte.
+Floats are rounded to the target type after each step. Integers wrap around. Places count elements
+from an address, because two 4-bit elements share a byte.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.type_conversion import PACKED, STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I8, I32, I64, Builder, Value, constant, kind_of
 
-LANES = 16  # of the vectors; LLVM splits them where registers are smaller
+LANES = 16  # lanes of the vectors; LLVM splits them for smaller registers
 REAL = ("f32", "f64")
 RUN = Record(
     "run of elements",
@@ -35,10 +35,10 @@ SIDES = ("src", "zero", "scale", "dst")
 class DecompressionKernel(NativeKernel):
     """A class of kernels.
 
-    source, target: the types of the elements; the target is f32, f64, s8 or s32. zero, scale: those
-    of zero points and scales, "" where there are none; zero points have no 4 bits.
-    steps: of src, zero, scale and dst for kernels of vectors, 0 or 1, and 1 for src and dst; None
-    stands for any steps.
+    source, target: the types of the elements. The target is f32, f64, s8 or s32. zero, scale: the
+    types of zero points and scales, "" without them. Zero points have no 4-bit types.
+    steps: the steps of src, zero, scale and dst for kernels that use vectors: 1 for src and dst, 0
+    or 1 for the others. None allows any steps.
     """
 
     ARGUMENTS = RUN
@@ -56,7 +56,7 @@ class DecompressionKernel(NativeKernel):
             vir.loop(builder, count, [], lambda i, _: self._element(builder, args, i, 1))
             return
         head = I64(0)
-        if self.source in PACKED:  # vectors begin with a whole byte
+        if self.source in PACKED:  # vectors begin at a whole byte
             head = builder.and_(args["src_place"], I64(1))
             head = builder.select(builder.icmp_signed("<", count, head), count, head)
         vir.loop(builder, head, [], lambda i, _: self._element(builder, args, i, 1))
@@ -92,7 +92,7 @@ class DecompressionKernel(NativeKernel):
         return (builder.fsub if name == "zero" else builder.fmul)(x, y)
 
     def _number(self, builder: Builder, x: Value, own: str) -> Value:
-        """Stored elements as f32, f64 or s32."""
+        """Convert stored elements to f32, f64 or s32."""
         if self.target in REAL:
             return converted(builder, x, own, self.target)
         wide = kind_of(x, I32)
@@ -101,7 +101,7 @@ class DecompressionKernel(NativeKernel):
         return (builder.zext if own == "u8" else builder.sext)(x, wide)
 
     def _load(self, builder: Builder, args: vir.Values, side: str, i: Value, lanes: int) -> Value:
-        """One element, or a vector of elements that are neighbours or the same."""
+        """Load one element, or a vector of contiguous or equal elements."""
         own = {"src": self.source, "zero": self.zero, "scale": self.scale}[side]
         if own in PACKED:
             return self._unpacked(builder, args, i, lanes)
@@ -115,7 +115,7 @@ class DecompressionKernel(NativeKernel):
         return vir.repeat(builder, x, vector) if lanes > 1 else x
 
     def _unpacked(self, builder: Builder, args: vir.Values, i: Value, lanes: int) -> Value:
-        """4-bit elements, in a byte each."""
+        """Load 4-bit elements and extend each to a byte."""
         place = builder.add(args["src_place"], builder.mul(i, args["src_step"]))
         pointer = vir.address(builder, builder.add(args["src"], builder.ashr(place, I64(1))))
         if lanes == 1:

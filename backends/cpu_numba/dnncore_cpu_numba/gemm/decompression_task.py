@@ -1,4 +1,4 @@
-"""The task of `gemm/decompression.py`: units of elements by tables of places."""
+"""The task of `gemm/decompression.py`: decompresses units of elements by tables of places."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AXIS = Record(
     ("outer", Many(AXIS), "innermost first"),
 ))  # fmt: skip
 def decompress(params, begin, end):
-    """Decompress the units [begin, end) of all rows; a row runs along the inner axis."""
+    """Decompress the units [begin, end) of all rows. A row runs along the inner axis."""
     for item in range(begin, end):
         row = item // params.units
         first = item % params.units * params.unit

@@ -1,7 +1,7 @@
-"""The factors of products as they are multiplied: decompressed, with zero points and scales.
+"""Prepare the factors of products: decompression, zero points and scales.
 
-Weights of fewer bits than src are decompressed. So is a factor of floats whose scales vary along K.
-Integers are converted to s32, without their zero points, where those vary along K.
+Weights with fewer bits than src are decompressed, and so are float factors whose scales vary along
+K. Integers whose zero points vary along K are converted to s32 after subtracting the zero points.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SMALL = (*F8, *PACKED)  # types that only weights have
 
 
 def is_decompressed(op: Operation) -> bool:
-    """Whether weights have fewer bits than src, or 4."""
+    """Whether weights have fewer bits than src, or 4 bits."""
     own = op.tensors()[1][1].data_type
     return own in SMALL or (own in INTEGERS and op.data_type not in INTEGERS)
 
@@ -28,9 +28,9 @@ def is_decompressed(op: Operation) -> bool:
 def prepare(
     plan: ProgramPlan, op: Operation, attr: Attributes, arithmetic: Arithmetic
 ) -> Sequence[str]:
-    """Replace factors, zero points and scales of a plan by what the product reads.
+    """Replace a plan's factors, zero points and scales by the tensors that the product reads.
 
-    Returns the names of the factors whose scales are left to the epilogue.
+    Returns the names of the factors whose scales the epilogue applies.
     """
     whole = arithmetic.a == "s32"
     moves = [name for kind, name in varying(op, attr) if kind == "scales" and not whole]
@@ -56,7 +56,7 @@ def prepare(
 
 
 def values_of(plan: ProgramPlan, attr: Attributes, kind: str, name: str) -> Values | None:
-    """The scales or zero points of a tensor."""
+    """Return the scales or zero points of a tensor, None without them."""
     tensor = plan.tensors.get(f"{name}_{kind}")
     if tensor is None:
         return None
@@ -64,14 +64,14 @@ def values_of(plan: ProgramPlan, attr: Attributes, kind: str, name: str) -> Valu
 
 
 def _groups(attr: Attributes, kind: str, name: str, tensor: Tensor) -> list[int]:
-    """The sizes of groups along all dims; 1 where one value belongs to all elements."""
+    """Return the group sizes along all dims; 1 along dims with one value for all elements."""
     groups = getattr(attr, kind)[name].groups
     sizes = [*[1] * (tensor.desc.ndims - len(groups)), *groups]
     return [1 if dim == 1 else size for dim, size in zip(tensor.desc.dims, sizes, strict=True)]
 
 
 def _spread(plan: ProgramPlan, op: Operation, attr: Attributes, kind: str, name: str) -> None:
-    """Replace values of groups by one for each row or column; along K, they remain."""
+    """Expand values of groups to one value per row or column. Groups along K remain."""
     tensor = plan.tensors[f"{name}_{kind}"]
     groups = _groups(attr, kind, name, tensor)
     if op.KIND == "matmul":

@@ -1,7 +1,7 @@
-"""Products of a few rows with small weights, which are decompressed in registers.
+"""Products of a few rows with weights of few bits, which are decompressed in registers.
 
-The time is that of reading the weights, whose columns must be contiguous along k. What follows the
-sums is a second pass over the few results.
+Reading the weights determines the time. Their columns must be contiguous along k. Bias, scales and
+post-ops are a second pass over the few results.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 MOST_ROWS = 4
-GRAIN = 16  # columns of a thread's part at least
+GRAIN = 16  # least columns of a thread's part
 UNROLLS = (8, 4, 2, 1)
 LANES = (16, 8, 4)
-COLUMNS = 4  # that a kernel computes at a time, so that it reads x once for them
+COLUMNS = 4  # columns that a kernel computes together; it reads x once for them
 
 
 @dataclass(frozen=True)
 class Block:
-    """The elements of k in a turn of the kernel. values: as in `ColumnsKernel`."""
+    """The elements of k that one iteration of the kernel reads. values: as in `ColumnsKernel`."""
 
     lanes: int
     unroll: int
@@ -41,13 +41,13 @@ class Block:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements of a block."""
         return self.lanes * self.unroll
 
 
 @dataclass(frozen=True, kw_only=True)
 class FewRows:
-    """A product C = A * B. a: f32. b: small, with zero points and scales."""
+    """A product C = A * B. a: f32. b: weights of few bits with zero points and scales."""
 
     isa: Isa
     a: Tensor
@@ -59,7 +59,7 @@ class FewRows:
 
     @property
     def unit(self) -> int:
-        """The k with one zero point and one scale."""
+        """The number of elements along k that share one zero point and one scale."""
         sizes = [own.groups[-2] for own in (self.zero, self.scale) if own and self._varies(own)]
         return math.gcd(self.b.desc.dims[-2], *sizes)
 
@@ -69,7 +69,7 @@ class FewRows:
 
     @property
     def block(self) -> Block | None:
-        """The largest block that divides units; of 4-bit weights, it may have several units."""
+        """The largest block that divides a unit. Blocks of 4-bit weights may hold several units."""
         packed, depth = self.b.desc.is_packed, self.b.desc.dims[-2]
         unrolls = (PER_WORD,) if packed else UNROLLS
         blocks = [
@@ -88,7 +88,7 @@ class FewRows:
 
     @property
     def serves(self) -> bool:
-        """Whether rows are few, columns contiguous, and blocks whole."""
+        """Whether there are few rows, columns are contiguous, and blocks are whole."""
         *batch, rows, _ = self.c.desc.dims
         desc = self.b.desc
         if rows > MOST_ROWS or 0 in (*self.c.desc.dims, desc.dims[-2]) or math.prod(batch) != 1:
@@ -98,7 +98,7 @@ class FewRows:
         return dense and whole and self.block is not None
 
     def append_to(self, plan: ProgramPlan) -> None:
-        """Append the steps."""
+        """Append the steps of the product and of its second pass."""
         block = self.block
         assert block is not None
         *_, rows, _ = self.c.desc.dims
@@ -121,7 +121,7 @@ class FewRows:
         plan.chain([self.c, y, *self.terms.tensors], stages)
 
     def _read_rows(self, plan: ProgramPlan, rows: int, depth: int, lanes: int) -> Tensor:
-        """A as contiguous rows, in the order that the kernel reads."""
+        """Return A as contiguous rows in the order that the kernel reads."""
         tensor = self.a
         if not tensor.desc.is_plain:
             tensor = plan.read(tensor, MemoryDesc(tensor.desc.dims))
@@ -136,7 +136,7 @@ class FewRows:
         return plan.read(parts, MemoryDesc(dims)).seen_as(MemoryDesc((rows, depth)))
 
     def _steps(self, x: Tensor, y: Tensor, zero: Values | None, block: Block) -> list[Step]:
-        """Whole groups of columns, then the rest one by one."""
+        """Return a step for whole groups of columns, then a step for the remaining columns."""
         *_, rows, columns = self.c.desc.dims
         group = COLUMNS if rows <= COLUMNS // 2 or self.isa.lanes == LANES[0] else COLUMNS // 2
         whole = columns // group * group

@@ -2,8 +2,9 @@
 
     y[m][n] = sum over k of x[m][k] * (w[k][n] - zero[k][n]) * scale[k][n]
 
-Blocks are `unroll` vectors of x. Of 8-bit weights, vector i has the elements from i * lanes on. Of
-4-bit weights, a vector of 32-bit words has 8 in each lane; x has the order of the i-th ones.
+A block has `unroll` vectors of x. For 8-bit weights, vector i begins at element i * lanes. 4-bit
+weights are loaded as a vector of 32-bit words with 8 elements per lane; vector i of x has the
+elements that match element i of each lane.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.type_conversion import PACKED, STORED, as_f32
 from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value, constant
 
-PER_WORD = 8  # 4-bit elements
-SUMS = 8  # independent ones hide the latency of multiply-adds
+PER_WORD = 8  # 4-bit elements of a 32-bit word
+SUMS = 8  # independent sums that hide the latency of multiply-adds
 COLUMNS = Record(
     "columns of weights",
     ("weights x", "address"),
@@ -42,9 +43,9 @@ _TABLE = "llvm.x86.avx512.permvar.sf.512"
 class ColumnsKernel(NativeKernel):
     """A class of kernels.
 
-    source: the type of weights. zero, scale: those of zero points and scales, "" without them.
-    rows, columns: of y. lanes: of vectors of x. unroll: vectors of a block. values: the zero points
-    and scales in a block; each belongs to as many 4-bit weights.
+    source: the type of the weights. zero, scale: the types of zero points and scales, "" without
+    them. rows, columns: the size of y. lanes: lanes of a vector of x. unroll: vectors per block.
+    values: zero points and scales per block; each belongs to an equal part of its 4-bit weights.
     """
 
     ARGUMENTS = COLUMNS
@@ -61,13 +62,13 @@ class ColumnsKernel(NativeKernel):
 
     @property
     def block_bytes(self) -> int:
-        """The bytes of a block of weights."""
+        """The size of a block of weights in bytes."""
         elements = self.lanes * self.unroll
         return elements // 2 if self.source in PACKED else elements
 
     @property
     def _each(self) -> int:
-        """The sums of one element of y."""
+        """The number of partial sums per element of y."""
         return max(1, min(self.unroll, SUMS // (self.rows * self.columns)))
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
@@ -126,7 +127,7 @@ class ColumnsKernel(NativeKernel):
         return [moved, builder.add(x, I64(4 * self.lanes * self.unroll)), *sums]
 
     def _vectors(self, builder: Builder, weights: Value, table: Value | None) -> list[Value]:
-        """The weights of a block as f32; with a table, what is there."""
+        """Return the weights of a block as f32. table: the values of all 16 4-bit weights."""
         pointer = vir.address(builder, weights)
         if self.source not in PACKED:
             kind = ir.VectorType(STORED[self.source], self.lanes)
@@ -135,7 +136,7 @@ class ColumnsKernel(NativeKernel):
             return [as_f32(builder, x, self.source, self.isa) for x in loaded]
         kind = ir.VectorType(I32, self.lanes)
         words = builder.load(pointer, typ=kind, align=1)
-        if table is not None:  # it reads the lowest four bits
+        if table is not None:  # the instruction reads only the lowest four bits
             shifted = (builder.lshr(words, constant(kind, 4 * i)) for i in range(PER_WORD))
             return [vir.intrinsic(builder, _TABLE, table.type, [table, x]) for x in shifted]
         vectors = []
@@ -147,7 +148,7 @@ class ColumnsKernel(NativeKernel):
         return vectors
 
     def _table(self, builder: Builder, values: dict[str, Value]) -> Value | None:
-        """All 16 weights, where the instruction set looks them up."""
+        """Return the scaled values of all 16 weights; None if a lookup is not possible."""
         wide = self.isa.lanes == 16 == self.lanes
         if self.source not in PACKED or self.values > 1 or not wide:
             return None
@@ -163,7 +164,7 @@ class ColumnsKernel(NativeKernel):
     def _values(
         self, builder: Builder, args: vir.Values, starts: dict[str, Value], index: Value
     ) -> dict[str, Value]:
-        """The zero points and scales of a unit of one column."""
+        """Load the zero points and scales of a unit of one column."""
         found = {}
         for name, start in starts.items():
             own = self.zero if name == "zero" else self.scale
@@ -184,12 +185,12 @@ class ColumnsKernel(NativeKernel):
         return found
 
     def _entry(self, builder: Builder, table: Value, index: Value) -> Value:
-        """A number of a table."""
+        """Load an entry of a table."""
         pointer = vir.address(builder, builder.add(table, builder.shl(index, I64(3))))
         return builder.load(pointer, typ=I64)
 
     def _total(self, builder: Builder, x: Value) -> Value:
-        """The sum of all lanes, in halves."""
+        """Return the sum of all lanes, by adding halves."""
         while x.type.count > 1:
             half = x.type.count // 2
             low = vir.shuffled(builder, x, range(half))

@@ -1,4 +1,4 @@
-"""The task of `gemm/few_rows.py`: groups of columns of weights, one after the other."""
+"""The task of `gemm/few_rows.py`: multiplies groups of columns of weights."""
 
 from __future__ import annotations
 

@@ -1,26 +1,27 @@
-"""The batch-reduce GEMM microkernel, from which all of this backend's matrix work is built.
+"""The batch-reduce GEMM microkernel. All matrix work of this backend uses it.
 
     acc[m][j] = sum over blocks q, elements i, x < k of A_qi[m][x] * B_qi[x][j]
                                                            m < rows, j < vectors * VL
 
-`acc` is one tile of registers. It starts from zero or, with `accumulate`, from C; at the end the
-epilogue is applied to it and it is stored to C. The class of a problem (instruction set, tile,
-direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are
+`acc` is one tile in registers. Its initial value is zero or, with `accumulate`, C. At the end the
+epilogue is applied, and the tile is stored to C. The class of a problem (instruction set, tile,
+direction of A, kind of B, edge, epilogue) is compiled in. Sizes, strides and addresses are
 arguments, so that one kernel serves many shapes. All strides are in bytes:
 
-    A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    where A runs along k
+    A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    contiguous along k
                             a + q * a_advance + a_offset[i] + m * 4 + x * a_stride      along rows
     B_qi[x][n * VL + lane]  b + q * b_advance + b_offset[i] + n * b_block + x * b_row + lane * 4
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
-row(m) is m * a_stride or, for many pixels or several rows of an image, compiled in. In a panel
-b_row is VL * 4, which lets the processor fetch ahead; in a plain matrix in place b_block is.
+row(m) is m * a_stride. For many pixels, or several rows of an image, row(m) is compiled in. In a
+panel, b_row is VL * 4, which suits the hardware prefetcher. In a plain matrix in place, b_block is
+VL * 4.
 
-A step of k is a group of 4 bytes, which `gemm/arithmetic.py` explains; C has elements of any type.
-Groups of f64 have 8 bytes, and VL is the number of groups in a vector.
+A step of k is a group of 4 bytes, as defined in `gemm/arithmetic.py`. C has elements of any type.
+Groups of f64 have 8 bytes. VL is the number of groups in a vector.
 
-The elements of the batch come in segments, in each of which some rows of the tile take part: where
-a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
+The batch is divided into segments. Each segment applies to some rows of the tile. If the window of
+one pixel leaves the image, the tap outside is an element for the other pixels only.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ MICROKERNEL = Record(
     ("operands", Pointer(OPERAND), "of the epilogue, then one per call: the address of its stage"),
 )
 SUMS = "sums"
-UNROLL = 4  # steps of k per turn of the inner loop
+UNROLL = 4  # steps of k per iteration of the innermost loop
 
 
 @dataclass(frozen=True)
@@ -69,22 +70,23 @@ class Microkernel(NativeKernel):
     """A class of microkernels.
 
     along: the direction in which A is contiguous.
-    panel: B's rows follow each other in each block; if not, b_row is anything, and blocks do.
-    edge: what the last vector of each row of C is: "full"; "masked", where only `lanes` of it are
-        touched; "zeroed", where the others are padding and become zero.
-    a_rows: the offsets in bytes of A's rows, compiled in; none stands for the argument a_stride.
-    segments: the rows that take part in each segment of the batch; none stands for one segment of
-        all rows.
-    a_ahead: what of A is prefetched: all rows of the next block, which lies far away, and after the
-        last one of the next tile; or what each turn will read of the next tile.
-    b_ahead: rows of B that each turn of the innermost loop prefetches, `fetch` bytes ahead.
-    c_ahead: C is prefetched, to be there when the tile is finished.
+    panel: the rows of each block of B are contiguous. Otherwise the blocks of each row are
+        contiguous, and b_row is arbitrary.
+    edge: the last vector of each row of C. "full": all lanes are valid. "masked": only the first
+        `lanes` lanes are read or written. "zeroed": the other lanes are padding and become zero.
+    a_rows: the offsets of A's rows in bytes, compiled in. If empty, rows are a_stride apart.
+    segments: the rows of each segment of the batch. If empty, there is one segment of all rows.
+    a_ahead: the part of A that is prefetched. "block": all rows of the next block, which is far
+        away; after the last block, of the next tile. "tile": the part of the next tile that
+        corresponds to the current iteration.
+    b_ahead: rows of B that each iteration of the innermost loop prefetches, `fetch` bytes ahead.
+    c_ahead: C is prefetched before the products.
     whole: each k is a multiple of `UNROLL`.
-    streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
-        full, and C is f32.
+    streamed: C uses non-temporal stores if its vectors are aligned cache lines. Requires a full
+        edge and C of f32.
     arithmetic: the types of A and B.
-    result: the type of C, or "sums": s32 as they are summed, without an epilogue of f32. Only f32,
-        or f64 where sums are f64, can be accumulated.
+    result: the type of C, or "sums": the s32 sums without an epilogue. Only C of f32, or of f64 if
+        sums are f64, can accumulate.
     """
 
     ARGUMENTS = MICROKERNEL
@@ -108,7 +110,7 @@ class Microkernel(NativeKernel):
 
     @property
     def name(self) -> str:
-        """An identifier of everything that is compiled in."""
+        """An identifier of all properties that are compiled in."""
         kind = "panel" if self.panel else "matrix"
         tile = f"{self.rows}x{self.vectors}"
         name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
@@ -126,7 +128,7 @@ class Microkernel(NativeKernel):
 
 
 class Emitter:
-    """Base of what writes kernels' bodies; mask: the `lanes` that exist if the edge is not full."""
+    """Base of the emitters of kernels. mask: the valid `lanes`; None if the edge is full."""
 
     def __init__(self, kernel: Any, builder: ir.IRBuilder, args: vir.Values) -> None:
         self.kernel, self.builder, self.args = kernel, builder, args
@@ -136,20 +138,20 @@ class Emitter:
             self.mask = vir.first_lanes(builder, args["lanes"], lanes)
 
     def real_vector(self) -> ir.VectorType:
-        """A vector of the numbers that an epilogue computes with."""
+        """Return the vector type that the epilogue computes with."""
         return vir.vector_of(self.kernel.isa.lanes)
 
     def record(self, table: Value, index: Value, record: Record) -> vir.Values:
-        """The fields of a record of a table."""
+        """Return the fields of a record of a table."""
         place = vir.entry(self.builder, vir.address(self.builder, table), record, index)
         return vir.fields(self.builder, place, record)
 
 
 class _Emitter(Emitter):
-    """Writes a microkernel's body."""
+    """Emits the body of a microkernel."""
 
     def real_vector(self) -> ir.VectorType:
-        """A vector of f32, or of the sums if these are f64."""
+        """Return the vector type of f32, or of f64 if the sums are f64."""
         arithmetic, lanes = self.kernel.arithmetic, self.kernel.isa.lanes
         return vir.vector_of(lanes) if arithmetic.is_integer else arithmetic.sums(lanes)
 
@@ -176,7 +178,7 @@ class _Emitter(Emitter):
         self._store(c, dict(zip(places, tile, strict=True)))
 
     def _store(self, c: View, tile: Mapping[tuple[int, int], Value]) -> None:
-        """Store the tile, past the caches where it may and its vectors are aligned."""
+        """Store the tile, with non-temporal stores if permitted and its vectors are aligned."""
         builder, aligned = self.builder, ir.Constant(ir.IntType(1), 0)
         if self.kernel.streamed:
             places = functools.reduce(builder.or_, (c.row, c.block, self.args["c"]))
@@ -197,7 +199,7 @@ class _Emitter(Emitter):
         return View(self.builder, self.vector, pointer, row, block, last, self.mask, data_type, isa)
 
     def _operands(self) -> list[View]:
-        """The rows that the epilogue reads."""
+        """Return views of the rows that the epilogue reads."""
         table = self.args["operands"]
         return [
             self._view(*(self._load(table, OPERAND, name, i) for name in OPERAND.fields))
@@ -209,7 +211,7 @@ class _Emitter(Emitter):
         return vir.field(self.builder, pointer, record, name, number)
 
     def _block(self, index: Value, state: Sequence[Value]) -> list[Value]:
-        """All segments of the batch; the state is where A and B begin, then the tile."""
+        """Emit all segments of the batch. The state is the addresses of A and B, then the tile."""
         builder, (a, b, *tile) = self.builder, state
         self.following = self._next_block(index)
         entry = self.args["batch_table"]
@@ -222,7 +224,7 @@ class _Emitter(Emitter):
         return [*(builder.add(x, self.args[name]) for x, name in advanced), *tile]
 
     def _next_block(self, index: Value) -> Value:
-        """The distance in A to the next block, or to the first block of the next tile."""
+        """Return the distance in A to the next block, or to the first block of the next tile."""
         builder, advance = self.builder, self.args["a_advance"]
         if self.kernel.along == "rows" or self.kernel.a_rows:
             return advance
@@ -235,7 +237,7 @@ class _Emitter(Emitter):
         self, rows: Sequence[int], k: Value, block: Sequence[Value],
         _index: Value, state: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
-        """One element of the batch; the state is its place in the table, then the tile."""
+        """Emit one element of the batch. The state is its address in the table, then the tile."""
         builder, (entry, *tile) = self.builder, state
         places = zip(block, ELEMENT.fields, strict=True)
         starts = [builder.add(x, self._load(entry, ELEMENT, name)) for x, name in places]
@@ -256,11 +258,11 @@ class _Emitter(Emitter):
         return [builder.add(entry, I64(ELEMENT.nbytes)), *state[2:]]
 
     def _steps(self, rows: Sequence[int], state: Sequence[Value], steps: int) -> list[Value]:
-        """Some steps of k; the state is the pointers into A and B, then the tile."""
+        """Emit some steps of k. The state is the pointers into A and B, then the tile."""
         builder, args, (a, b, *tile) = self.builder, self.args, state
         vectors, isa, arithmetic = self.kernel.vectors, self.kernel.isa, self.kernel.arithmetic
         groups = arithmetic.groups_of(isa.lanes)
-        align = arithmetic.size // arithmetic.group  # groups begin at any element
+        align = arithmetic.size // arithmetic.group  # a group may begin at any element
         b_row, b_block = self._strides_of_b()
         a_k = I64(arithmetic.size) if self.kernel.along == "k" else args["a_stride"]
         if self.kernel.a_ahead == "tile" and steps == UNROLL:
@@ -286,7 +288,7 @@ class _Emitter(Emitter):
         return [a, b, *tile]
 
     def _row(self, a: Value, m: int) -> Value:
-        """A pointer to row m of A."""
+        """Return a pointer to row m of A."""
         if self.kernel.a_rows:
             return vir.at(self.builder, a, self.kernel.a_rows[m])
         if self.kernel.along == "rows":
@@ -294,14 +296,14 @@ class _Emitter(Emitter):
         return vir.multiple(self.builder, a, self.args["a_stride"], m)
 
     def _strides_of_b(self) -> tuple[Value, Value]:
-        """The strides from row to row and from vector to vector. One of them is a constant."""
+        """Return the strides of B from row to row and from vector to vector. One is constant."""
         vector = I64(self.kernel.arithmetic.size * self.kernel.isa.lanes)
         if self.kernel.panel:
             return vector, self.args["b_block"]
         return self.args["b_row"], vector
 
     def _row_of_b(self, b: Value, groups: ir.VectorType) -> list[Value]:
-        """The vectors of groups of one row of B."""
+        """Load the vectors of groups of one row of B."""
         _, block = self._strides_of_b()
         masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
         places = [vir.multiple(self.builder, b, block, n) for n in range(len(masks))]
@@ -310,7 +312,7 @@ class _Emitter(Emitter):
 
 
 class _TileEmitter(_Emitter):
-    """Writes the body of a microkernel whose sums are in tile registers."""
+    """Emits the body of a microkernel with sums in AMX tile registers."""
 
     def emit(self) -> None:
         """Emit the body."""
@@ -327,7 +329,7 @@ class _TileEmitter(_Emitter):
         self, rows: Sequence[int], k: Value, block: Sequence[Value],
         _index: Value, state: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
-        """One element of the batch; the state is its place in the table."""
+        """Emit one element of the batch. The state is its address in the table."""
         builder, (entry,) = self.builder, state
         places = zip(block, ELEMENT.fields, strict=True)
         starts = [builder.add(x, self._load(entry, ELEMENT, name)) for x, name in places]

@@ -1,4 +1,4 @@
-"""Copies of tensors of any type into a part of a tensor; all around it gets one value."""
+"""Copies of tensors of any type into a part of a tensor. The rest of the target is filled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 def placed_steps(
     source: Tensor, target: Tensor, starts: Sequence[int] | None = None, *, flipped: bool = False
 ) -> list[Step]:
-    """Copy a tensor into another layout; the target's index i is the source's i - start.
+    """Return steps that copy a tensor into another layout: target[i] = source[i - start].
 
-    The target's dims may be larger, for a border, or smaller, which cuts the source off. The border
-    and padding become zero. A target with a border is in the scratchpad. flipped: as in
-    `CopyKernel`, also of zero.
+    The target's dims may be larger, which leaves a border, or smaller, which cuts the source off.
+    The border and padding become zero. A target with a border must be in the scratchpad. flipped:
+    as in `CopyKernel`; the border then becomes 128.
     """
     byte = 128 if flipped else 0
     starts = starts or [0] * target.desc.ndims

@@ -1,8 +1,8 @@
 """Plans of programs: their steps, the scratchpad, and copies of tensors in unsuitable layouts.
 
-Every matrix implementation works on a few layouts only; a tensor in any other one is copied to or
-from the scratchpad by steps of the same program, so that no format need be refused. Making a plan
-is quick: steps are made, and kernels compiled, when the plan is built.
+Each matrix implementation supports a few layouts. Tensors in other layouts are copied to or from
+the scratchpad by steps of the same program, so that no layout is refused. Planning is fast: steps
+are created and kernels are compiled only when the plan is built.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 ALIGNMENT = 128  # bytes
 PRODUCT_WORDS = (*POST_OP_WORDS, "dropout", "stochastic_rounding")
 INTEGERS = frozenset({"s8", "u8", "s32"})
-COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
-NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
-LAUNCH = 3e-6  # seconds from step to step, measured
+COPY_EFFICIENCY = 0.5  # part of the memory bandwidth that copies reach; measured
+NOT_HIDDEN = 0.05  # part of the arithmetic time that memory accesses do not hide
+LAUNCH = 3e-6  # seconds from the end of a step to the start of the next; measured
 
 
 class ProgramPlan:
     """Collects the scratchpad and the steps of one program.
 
-    tensors: the arguments of the operation and the post-ops' operands, by name. In place of the
-    operation's arguments of other types than f32, there are rooms of f32 with the same layout.
-    Attributes' arguments of 4-bit elements become bytes in rooms. kept: the names of arguments
-    that have their own types.
+    tensors: the arguments of the operation and the post-ops' operands, by name. Arguments of the
+    operation that are not f32 are replaced by f32 tensors of the same layout in the scratchpad.
+    kept: the names of arguments that keep their types. Attributes' arguments of 4-bit elements are
+    replaced by copies with one byte per element.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class ProgramPlan:
     ) -> None:
         self.tensors = arguments(op, attr=attr)
         self._parts: list[Callable[[], list[Step]]] = []
-        self._pending: dict[int, Callable[[], None]] = {}  # id of room -> appends its copy
+        self._pending: dict[int, Callable[[], None]] = {}  # id(copy) -> appends the copy back
         self._copied = 0  # bytes read and written
         self._launches = 0
-        self._top = 0  # where the next part of the scratchpad begins
+        self._top = 0  # offset of the next part of the scratchpad
         self.blocking = blocking
         self.num_threads = blocking.threads
-        self.nbytes = 0  # of the scratchpad
-        self._rounded: list[tuple[Tensor, Tensor]] = []  # rooms, and the outputs that they become
+        self.nbytes = 0  # size of the scratchpad
+        self._rounded: list[tuple[Tensor, Tensor]] = []  # (f32 tensor, output) pairs
         for argument, desc in op.tensors():
             name, is_output = argument.name, argument.direction == "out"
             is_wide = desc.data_type == "f32" or desc.format_kind != "blocked"
@@ -87,7 +87,7 @@ class ProgramPlan:
                 self.tensors[argument.name] = self._unpacked(self.tensors[argument.name])
 
     def _unpacked(self, tensor: Tensor) -> Tensor:
-        """A copy of 4-bit elements, with a byte for each."""
+        """Return a copy of 4-bit elements with one byte per element."""
         nibbles = Nibbles(tensor, self._top)
         self.scratch(MemoryDesc((nibbles.nbytes,), "u8"))
         self._append(nibbles.read, 3 * tensor.desc.nbytes)
@@ -95,7 +95,7 @@ class ProgramPlan:
         return copy.seen_as(copy.desc.with_data_type(UNPACKED[tensor.desc.data_type]))
 
     def _convert(self, source: Tensor, target: Tensor) -> None:
-        """Append a copy to another type in the same layout, padding included."""
+        """Append a conversion to another type in the same layout, including padding."""
         source, target = (
             tensor.seen_as(view)
             for tensor, view in zip(
@@ -106,11 +106,11 @@ class ProgramPlan:
         self._append(lambda: copy_steps(target, source), nbytes)
 
     def operands(self, attr: Attributes) -> list[Tensor]:
-        """The post-ops' operands, in order, all of them f32."""
+        """Return the post-ops' operands in order, all as f32."""
         return [self.as_f32(self.tensors[name]) for name, _ in attr.operands()]
 
     def as_f32(self, tensor: Tensor) -> Tensor:
-        """A tensor, or its values as float32 in the scratchpad."""
+        """Return a tensor of f32, or a conversion to f32 in the scratchpad."""
         if tensor.desc.data_type == "f32":
             return tensor
         room = self.scratch(MemoryDesc(tensor.desc.dims))
@@ -118,7 +118,7 @@ class ProgramPlan:
         return room
 
     def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
-        """Append a chain of stages; tensors: dst, src, then the stages' operands."""
+        """Append a chain of stages. tensors: dst, src, then the stages' operands."""
         self._append(
             lambda: chain_steps(tensors[0].desc.dims, tensors, stages),
             sum(tensor.desc.nbytes for tensor in tensors),
@@ -134,10 +134,11 @@ class ProgramPlan:
     def repeat(
         self, stretches: Sequence[tuple[int, int]], part: Callable[[ProgramPlan, int, int], None]
     ) -> None:
-        """Call part(plan, first, count) for each stretch of images, at least one.
+        """Call part(plan, first, count) for each stretch of images. There is at least one.
 
-        Each call appends steps and may use the same room. The first one is planned now, and stands
-        for the needs of all; the others when the plan is built, which saves most of the time.
+        Each call appends steps. All calls may use the same part of the scratchpad. The first call
+        runs now and determines the size of the scratchpad. The other calls run when the plan is
+        built, which saves most of the planning time.
         """
         top, copied, launches = self._top, self._copied, self._launches
         part(self, *stretches[0])
@@ -165,7 +166,10 @@ class ProgramPlan:
         expand: bool = False,
         order: Sequence[int] | None = None,
     ) -> Tensor:
-        """An input, or its copy in the wanted layout or format; see `gather_tensor_step`."""
+        """Return an input, or its copy in the wanted layout or format.
+
+        starts, expand, order: as in `gather_tensor_step`.
+        """
         wanted = _missing(tensor.desc, wanted)
         if wanted is None:
             return tensor
@@ -176,7 +180,7 @@ class ProgramPlan:
     def flipped(
         self, tensor: Tensor, wanted: MemoryDesc, starts: Sequence[int] | None = None
     ) -> Tensor:
-        """A copy of s8 as u8 that are larger by 128. starts: as in `read`."""
+        """Return a copy of s8 elements as u8 elements, with 128 added. starts: as in `read`."""
         room = self.scratch(wanted)
         self._append(
             lambda: placed_steps(tensor, room, starts, flipped=True),
@@ -192,11 +196,11 @@ class ProgramPlan:
         old: bool = False,
         order: Sequence[int] | None = None,
     ) -> Tensor:
-        """An output, or room in the wanted layout or format.
+        """Return an output, or a tensor for it in the wanted layout or format.
 
-        `written` or `accepted` appends the copy from the room to the output.
-        old: the former values of the output are needed.
-        order: the output's indices of dim 1 in the order that they have in the room.
+        `written` or `accepted` appends the copy from that tensor to the output.
+        old: the old values of the output are read.
+        order: for each index of dim 1 of the returned tensor, the index in the output.
         """
         wanted = _missing(tensor.desc, wanted)
         if wanted is None:
@@ -209,12 +213,12 @@ class ProgramPlan:
         return room
 
     def written(self, tensor: Tensor) -> None:
-        """Append the copy to an output now, if the tensor is room for one."""
+        """Append the copy to an output now if `write` returned this tensor for one."""
         if append := self._pending.pop(id(tensor), None):
             append()
 
     def _copy(self, source: Tensor, target: Tensor, **options: Any) -> None:
-        """Append a copy between layouts; options: those of `gather_tensor_step`."""
+        """Append a copy between layouts. options: those of `gather_tensor_step`."""
         a, b = source.desc, target.desc
         moves = any(options.get("starts") or ()) or options.get("order")
 
@@ -229,11 +233,11 @@ class ProgramPlan:
         self._append(steps, a.nbytes + b.nbytes)
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
-        """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
+        """Append a step that is created when the plan is built. copied: its bytes if it copies."""
         self._append(lambda: [part()], copied)
 
     def add_steps(self, part: Callable[[], list[Step]]) -> None:
-        """Append steps, to be made when the plan is built."""
+        """Append steps that are created when the plan is built."""
         self._append(part, 0)
 
     def _append(self, part: Callable[[], list[Step]], copied: int) -> None:
@@ -242,15 +246,16 @@ class ProgramPlan:
         self._launches += 1
 
     def _copy_back(self) -> None:
-        """Append the copies from rooms to outputs."""
+        """Append the copies from the scratchpad to outputs."""
         for append in self._pending.values():
             append()
         self._pending.clear()
 
     def finish(self, op: Operation, attr: Attributes, room: Tensor, *, stepwise: bool) -> None:
-        """Append what follows a result, from room for it to the output.
+        """Append the chain that computes the output from a result in the scratchpad.
 
-        stepwise: each step is rounded to f32, as those of products of integers are.
+        room: the result before post-ops. stepwise: each stage rounds to f32, as after integer
+        products.
         """
         self._copy_back()
         ending = finish(op, attr, self.tensors, 2, self._top, stepwise=stepwise)
@@ -266,14 +271,14 @@ class ProgramPlan:
         self._append(steps, sum(tensor.desc.nbytes for tensor in tensors))
 
     def steps(self) -> list[Step]:
-        """Make the steps, which compiles kernels."""
+        """Return the steps. Compiles the kernels."""
         return [step for part in self._parts for step in part()]
 
     def accepted(self, op: Operation, engine: Any, utilisation: float) -> Accepted:
-        """Finish the plan and offer it.
+        """Finish the plan and return it as accepted.
 
-        op: with every format resolved. utilisation: the part of the peak that the tiles reach when
-        their data are in cache.
+        op: the operation with all formats resolved. utilisation: the part of the peak that tiles
+        reach if their data are in cache.
         """
         self._copy_back()
         for room, tensor in self._rounded:
@@ -287,7 +292,7 @@ class ProgramPlan:
         )
 
     def _seconds(self, op: Operation, engine: Any, utilisation: float) -> float:
-        """The estimated time: arithmetic at a part of the peak, then the copies."""
+        """Return the estimated time: arithmetic at a part of the peak, copies and launches."""
         peaks = engine.peaks
         arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
         arithmetic += NOT_HIDDEN * peaks.ideal_seconds(op.flops / utilisation, 0)
@@ -297,9 +302,9 @@ class ProgramPlan:
 
 
 class PlannedImplementation(Implementation[OpT]):
-    """An implementation that makes a plan for one instruction set.
+    """An implementation that plans for one instruction set.
 
-    HAS_KNOBS: whether its plans use `Blocking`.
+    HAS_KNOBS: whether its plans depend on `Blocking`.
     """
 
     data_types: Collection[str] = FLOATS
@@ -320,7 +325,7 @@ class PlannedImplementation(Implementation[OpT]):
     def _planned(
         self, op: OpT, attr: Attributes, engine: Any, values: Mapping[str, Any]
     ) -> Accepted:
-        """The acceptance with values of knobs."""
+        """Return the acceptance for these values of knobs."""
         blocking = Blocking(engine.num_threads, **values)
         if self.has_second_pass(op, attr):
             plan = self._in_two_passes(op, attr, blocking)
@@ -333,12 +338,12 @@ class PlannedImplementation(Implementation[OpT]):
         return replace(answer, knobs=own, tune=tune)
 
     def has_second_pass(self, op: OpT, attr: Attributes) -> bool:
-        """Whether random numbers, or functions of f64, follow the products."""
+        """Whether the products are followed by random numbers or by functions of f64."""
         random = attr.dropout is not None or attr.rounding == "stochastic"
         return random or (op.data_type == "f64" and has_calls(attr))
 
     def _in_two_passes(self, op: OpT, attr: Attributes, blocking: Blocking) -> ProgramPlan:
-        """The plan of scaled sums with bias in the scratchpad, and of a chain behind them."""
+        """Plan scaled sums with bias into the scratchpad, then a chain to the result."""
         name, held = op.result_name, "f64" if op.data_type == "f64" else "f32"
         plan = ProgramPlan(op, attr, blocking, (*self.kept(op), name))
         result = plan.tensors[name]
@@ -365,41 +370,41 @@ class PlannedImplementation(Implementation[OpT]):
             return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
-        rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
+        rows = len(attr.operands()) + len(attr.post_ops)  # each post-op may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
         return refuse_unknown(attr.post_ops)
 
     def arithmetic(self, op: OpT) -> Arithmetic:
-        """The products that this implementation computes the operation with."""
+        """Return the arithmetic that this implementation uses for the operation."""
         return F32_PRODUCTS
 
     def kept(self, op: OpT) -> tuple[str, ...]:
-        """The names of arguments that are read or written in their own types."""
+        """Return the names of arguments that are read or written without conversion."""
         return ()
 
     def resolved(self, op: OpT) -> OpT:
-        """The operation with every format that was `any` replaced."""
+        """Return the operation with every `any` replaced by a format."""
         raise NotImplementedError
 
     def plan(self, plan: ProgramPlan, op: OpT, attr: Attributes) -> None:
-        """Append the steps."""
+        """Append the steps of the operation."""
         raise NotImplementedError
 
     def utilisation(self, op: OpT) -> float:
-        """The part of the peak that tiles of this problem reach if their data are in cache."""
+        """Return the part of the peak that tiles reach if their data are in cache."""
         raise NotImplementedError
 
 
 def _missing(desc: MemoryDesc, wanted: MemoryDesc | str | None) -> MemoryDesc | None:
-    """The wanted layout or format, None if it is a format that the tensor has."""
+    """Return the wanted layout, or None if `wanted` is a format that the tensor has."""
     if isinstance(wanted, str):
         return None if desc.matches(wanted) else desc.with_format(wanted)
     return wanted
 
 
 def _physical(*descs: MemoryDesc) -> list[MemoryDesc]:
-    """Descriptors of the same layout as plain arrays of all elements, padding included."""
+    """Return descriptors of the same layout as plain arrays of all elements, with padding."""
     if all(desc.is_dense for desc in descs):
         return [MemoryDesc((math.prod(desc.padded_dims),), desc.data_type) for desc in descs]
     kept = [dim for dim, size in enumerate(descs[0].physical_shape) if size != 1] or [0]

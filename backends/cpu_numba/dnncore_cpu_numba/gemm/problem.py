@@ -1,4 +1,4 @@
-"""Matrix problems: what the matrices, the reduction and the epilogue of a batch of products are.
+"""Matrix problems: the matrices, the reduction and the epilogue of a batch of products.
 
 A problem is C[i][row][column] = sum over k of A[i][row][k] * B[i][k][column] for each index i of up
 to ten outer dims. Columns are the lanes of vectors. A *cover* (`gemm/cover.py`) divides the rows.
@@ -27,15 +27,16 @@ from dnncore_cpu_numba.gemm.tile_loop import OUTER
 from dnncore_cpu_numba.runtime.program import Param
 from dnncore_cpu_numba.runtime.tensor import moved
 
-LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
+# Bytes of C. If B is in place, prefetching a larger C gains 15 %; for a smaller C, it costs time.
+LARGE_C = 8 << 20
 
 
 @dataclass(frozen=True)
 class Matrix:
     """A, B, C or an operand of the post-ops: an address and strides in bytes.
 
-    block: from one vector of columns to the next; B has no rows, and A no columns.
-    planes: those of a cover's places before the row's, where it has several coordinates.
+    block: from one vector of columns to the next. B has no rows, and A no columns.
+    planes: the strides of the coordinates before the row, if places of the cover have several.
     """
 
     address: Param
@@ -45,12 +46,12 @@ class Matrix:
     planes: tuple[int, ...] = ()
 
     def values(self) -> dict[str, Any]:
-        """The values of its `MATRIX`."""
+        """Return the values of the `MATRIX` record."""
         outer = filled(self.outer)
         return {"address": self.address, "row": self.row, "block": self.block, "outer": outer}
 
     def moved(self, nbytes: int) -> Matrix:
-        """The matrix that begins so many bytes later."""
+        """Return the matrix that begins `nbytes` bytes later."""
         return dataclasses.replace(self, address=moved(self.address, nbytes))
 
     @property
@@ -59,19 +60,23 @@ class Matrix:
         return (*self.planes, self.row)
 
     def step(self, dim: int) -> int:
-        """The stride along a coordinate of a place, counted from the last; 0 if it has none."""
+        """Return the stride along a coordinate of a place; 0 if there is no such coordinate.
+
+        dim: negative, counted from the last coordinate.
+        """
         return self.spatial[dim] if len(self.spatial) >= -dim else 0
 
     def at(self, place: Sequence[int]) -> int:
-        """The offset of a place in bytes."""
+        """Return the offset of a place in bytes."""
         return sum(map(int.__mul__, place, self.spatial[-len(place) :]))
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of the reduction: (offset in A, offset in B) in bytes per element, and their k.
+    """A part of the reduction.
 
-    All of it is repeated for `blocks` places of A and B that are a_advance and b_advance apart.
+    batch: (offset in A, offset in B) of each element, in bytes. k: of each element. The batch is
+    repeated for `blocks` places of A and B that are a_advance and b_advance bytes apart.
     """
 
     batch: Sequence[tuple[int, int]]
@@ -82,11 +87,11 @@ class Chunk:
 
     @property
     def depth(self) -> int:
-        """The products that are added up for an element of C."""
+        """The number of products that are summed for an element of C."""
         return self.blocks * len(self.batch) * self.k
 
     def table(self, batch: tuple[BatchSegment, ...]) -> np.ndarray[Any, Any]:
-        """The `SEGMENT`s of the part of the batch that a tile uses."""
+        """Return the `SEGMENT` records of the part of the batch that a tile uses."""
         slots: list[Any] = []
         for segment in batch or (BatchSegment(tuple(range(len(self.batch)))),):
             elements = [{"a": a, "b": b} for a, b in map(self.batch.__getitem__, segment.firsts)]
@@ -97,16 +102,17 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixProblem:
-    """A matrix problem; `tiles.tile_steps` makes it steps of a program.
+    """A matrix problem. `tiles.tile_steps` returns the steps that compute it.
 
-    a_k: bytes from k to k in A; those of a group, or else its rows are as many bytes apart.
-    b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
-    epilogue, operands: post-ops, and the matrix of each `Operand` in them.
-    chunks: `Chunk`s or, for a cover of other batches, what has the same attributes; with an
-        epilogue that reads C there can be only one.
-    most_vectors: of a panel, if it may not have as many as the instruction set's.
+    a_k: bytes from k to k in A. If this is not the size of a group, neighbouring rows of A are
+        that size apart.
+    b_k: bytes from k to k in B. 0: B is in panels, and the stride is the size of a vector.
+    epilogue, operands: the stages, and the matrix of each `Operand` in them.
+    chunks: `Chunk`s, or objects with the same attributes if the cover has other batches. If the
+        epilogue reads C, there is only one.
+    most_vectors: the most vectors of a panel; 0: the limit of the instruction set.
     continues: C holds the sum of another loop's chunks.
-    row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
+    row_bytes: the bytes of A that are read for each additional row; 0: all that the row reads.
     arithmetic, result: the types of A and B, and of C, as in `Microkernel`. k counts groups.
     """
 
@@ -136,17 +142,17 @@ class MatrixProblem:
 
     @property
     def b_is_panel(self) -> bool:
-        """Whether all vectors of B are whole and follow each other."""
+        """Whether all vectors of B are whole, and consecutive k are contiguous."""
         whole = self.columns % self.isa.lanes == 0
         return self.b_k == 0 or (self.b_k == self.vector_bytes and whole)
 
     @property
     def vector_bytes(self) -> int:
-        """The bytes of a vector of B."""
+        """The size of a vector of B in bytes."""
         return self.arithmetic.size * self.isa.lanes
 
     def a_ahead(self) -> Literal["", "block", "tile"]:
-        """What the microkernel prefetches of A, see `Microkernel`. Few rows have no next tile."""
+        """Return the part of A to prefetch, as in `Microkernel`. Few rows have no next tile."""
         if self.along == "rows":
             return ""
         if self.chunks[0].blocks > 1:
@@ -155,7 +161,7 @@ class MatrixProblem:
         return "tile" if several else ""
 
     def c_ahead(self) -> bool:
-        """Whether C is prefetched: its rows are far apart and too many to remain in a cache."""
+        """Whether to prefetch C. Its rows are far apart, and C is too large for a cache."""
         return self.b_k > 0 and self._c_bytes >= LARGE_C and not self.is_streamed()
 
     @property
@@ -164,14 +170,14 @@ class MatrixProblem:
         return size * math.prod(self.outer) * self.cover.count * self.columns
 
     def is_streamed(self) -> bool:
-        """Whether C is too large to remain in cache, and written once in whole cache lines."""
+        """Whether C is too large to remain in cache and is written once in whole cache lines."""
         once = len(self.chunks) == 1 and not self.continues
         once = once and self.result == "f32"
         once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
         return once and self.vector_bytes == LINE and self._c_bytes >= STREAM_BYTES
 
     def collapsed(self) -> MatrixProblem:
-        """The same problem with outer dims joined to the rows where all strides allow it."""
+        """Return an equal problem with outer dims joined to the rows where strides allow it."""
         if isinstance(self.cover, Windows) and self.cover.is_inside and self._is_flat():
             depth, height, width = self.cover.pixels
             return self.as_rows(height * width, [depth]).collapsed()
@@ -185,7 +191,7 @@ class MatrixProblem:
         return self
 
     def _without(self, dim: int) -> MatrixProblem:
-        """Join an outer dim to the rows. The problem is the same."""
+        """Return an equal problem with an outer dim joined to the rows."""
         rows, outer = Rows(self.cover.count * self.outer[dim]), _drop(self.outer, dim)
         return self.changed(
             lambda matrix: dataclasses.replace(matrix, outer=_drop(matrix.outer, dim)),
@@ -194,15 +200,15 @@ class MatrixProblem:
         )
 
     def _is_flat(self) -> bool:
-        """Whether the rows of an image follow each other."""
+        """Whether the rows of an image are contiguous."""
         _, height, width = cast(Windows, self.cover).pixels
         flat = (m.planes[-1:] in ((), (width * m.row,)) for m in (self.a, self.c, *self.operands))
         return height == 1 or all(flat)
 
     def as_rows(self, count: int, extents: Sequence[int]) -> MatrixProblem:
-        """Make outer dims of the first planes, which have these extents. The problem is the same.
+        """Return an equal problem whose first planes, of these extents, are outer dims.
 
-        count: of the rows in each; those of the other planes must follow each other.
+        count: the number of rows in each. The rows of the other planes must be contiguous.
         """
 
         def unfolded(matrix: Matrix) -> Matrix:
@@ -212,7 +218,7 @@ class MatrixProblem:
         return self.changed(unfolded, cover=Rows(count), outer=(*self.outer, *extents))
 
     def changed(self, change: Callable[[Matrix], Matrix], **fields: Any) -> MatrixProblem:
-        """Return a problem with each matrix changed by a function, and with these fields."""
+        """Return the problem with a function applied to each matrix, and with these fields."""
         a, b, c, *operands = map(change, (self.a, self.b, self.c, *self.operands))
         return dataclasses.replace(self, a=a, b=b, c=c, operands=operands, **fields)
 
@@ -222,7 +228,7 @@ def _drop(values: tuple[int, ...], dim: int) -> tuple[int, ...]:
 
 
 def steps(desc: MemoryDesc) -> list[int]:
-    """The strides of a tensor in bytes; 0 along dims of size 1, as of broadcast operands."""
+    """Return the strides of a tensor in bytes; 0 along dims of size 1, for broadcasting."""
     return [
         0 if size == 1 else desc.itemsize * stride
         for size, stride in zip(desc.dims, desc.strides, strict=True)
@@ -230,5 +236,5 @@ def steps(desc: MemoryDesc) -> list[int]:
 
 
 def filled(outer: Sequence[int]) -> list[int]:
-    """Sizes or strides of outer dims, filled up with zeros."""
+    """Return sizes or strides of outer dims, padded with zeros to `OUTER`."""
     return [*outer, *[0] * (OUTER - len(outer))]

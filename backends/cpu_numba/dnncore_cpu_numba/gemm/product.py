@@ -1,10 +1,10 @@
-"""Products of matrices in any layout, as matmul and inner product need them.
+"""Products of matrices in any layout, for matmul and inner product.
 
     C[..., m, n] = sum over k of A[..., m, k] * B[..., k, n], then bias and post-ops
 
-A, B, C and the operands are tensors of one rank, reshaped and permuted as an operation needs, with
-any batch dims in front, of which all but C's may be 1. Of the
-product and the transposed product, the cheaper one is computed.
+A, B, C and the operands are tensors of equal rank. The operation reshapes and permutes them. They
+may have leading batch dims, which may be 1 in all tensors but C. The cheaper one of the product and
+the transposed product is computed.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
+DEPTH = 1024  # most k of a chunk; its panel takes a quarter of a second-level cache
 MOST_CHUNKS = 4096  # each is an entry of a table
-SHARED_DEPTH = 256  # where tiles share B: its panel is then 48 KB, a first-level cache
-SHARED_VECTORS = 3  # of such a panel
-IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
-FEW_ROWS = 16  # nor is one that is read for so few rows
-COPY_COST = 64  # multiply-adds in the time of copying one element, measured
+SHARED_DEPTH = 256  # most k of a chunk if tiles share B; its panel, 48 KB, fits a first-level cache
+SHARED_VECTORS = 3  # vectors of such a panel
+IN_PLACE_BYTES = 64 << 10  # a plain B of at most this size is not packed
+FEW_ROWS = 16  # a plain B is not packed for at most this number of rows
+COPY_COST = 64  # multiply-adds in the time of copying one element; measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixProduct:
-    """A matrix product; `append_to(plan)` appends its steps.
+    """A matrix product. `append_to(plan)` appends its steps.
 
-    terms: bias, scales and post-ops; without them, products alone.
-    a_zero, b_zero: zero points of A, and of B, whose dims are 1 along k.
-    in_place: a plain B is read where it lies, however large and far apart its rows.
+    terms: bias, scales and post-ops; by default none.
+    a_zero, b_zero: the zero points of A and of B. Their dims are 1 along k.
+    in_place: a plain B is never packed, whatever its size and the distance of its rows.
     arithmetic: the types of A and B.
     """
 
@@ -66,7 +66,7 @@ class MatrixProduct:
         product._append_to(plan)
 
     def _cost(self) -> float:
-        """The number of multiply-adds, including those of empty lanes, plus the cost of copies."""
+        """Return the number of multiply-adds, with those of empty lanes, plus the copies' cost."""
         rows, columns = self.c.desc.dims[-2:]
         lanes = self._vectors.lanes
         multiply_adds: float = self.c.desc.nelems * self.a.desc.dims[-1]
@@ -80,7 +80,7 @@ class MatrixProduct:
         return multiply_adds + COPY_COST * copied
 
     def _swapped(self) -> MatrixProduct:
-        """The transposed product, whose A is the transpose of B."""
+        """Return the transposed product. Its A is the transpose of B."""
         return dataclasses.replace(
             self, a=transposed(self.b), b=transposed(self.a), c=transposed(self.c),
             terms=self.terms.changed(transposed), in_place=False,
@@ -129,11 +129,11 @@ class MatrixProduct:
         return self.arithmetic.vectors_of(self.isa)
 
     def _is_flipped(self) -> bool:
-        """Whether A is s8 that is multiplied as u8."""
+        """Whether A is s8 and is multiplied as u8."""
         return self.arithmetic.is_integer and self.a.desc.data_type != self.arithmetic.a
 
     def _corrected(self, plan: ProgramPlan, problem: MatrixProblem) -> MatrixProblem:
-        """The problem with what sums of integers lack in its epilogue."""
+        """Return the problem with the corrections of integer sums in its epilogue."""
         if not self.arithmetic.is_integer:
             return problem
         return corrected(
@@ -148,7 +148,7 @@ class MatrixProduct:
         return Term(self._read_operand(plan, tensor), splat, tensor.desc.data_type)
 
     def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:
-        """A, and the bytes from group to group of k in it."""
+        """Return A, and its stride from group to group along k in bytes."""
         if self.arithmetic.group > 1:
             return self._read_groups(plan), self.arithmetic.size
         tensor, shared = self.a, self._shares_b()
@@ -161,7 +161,7 @@ class MatrixProduct:
         return Matrix(tensor.address, tuple(batch), row=self.arithmetic.size), k
 
     def _read_groups(self, plan: ProgramPlan) -> Matrix:
-        """A with contiguous rows of whole groups; those of a copy end with zeros."""
+        """Return A with contiguous rows of whole groups. The rows of a copy end with zeros."""
         tensor, flipped = self.a, self._is_flipped()
         if flipped or not self._has_groups():
             *dims, k = tensor.desc.dims
@@ -172,34 +172,38 @@ class MatrixProduct:
         return Matrix(tensor.address, tuple(batch), row=row)
 
     def _is_whole(self, depth: int) -> bool:
-        """Whether K is not divided: partial sums would be rounded, or need room of their own."""
+        """Whether K is not divided. Partial sums would be rounded or need a scratchpad."""
         short = depth <= 2 * DEPTH and self.c.desc.data_type != self.arithmetic.real
         return short or self.arithmetic.is_integer
 
     def _write_c(self, plan: ProgramPlan, chunks: int) -> Tensor:
-        """C, or room for it if its layout does not serve, or its type for several chunks."""
+        """Return C, or a tensor for it in the scratchpad.
+
+        The scratchpad is used if C's layout is unsuitable, or if several chunks cannot accumulate
+        in its type.
+        """
         wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
         if chunks > 1 and self.c.desc.data_type != self.arithmetic.real:
             wanted = _row_major(self.c.desc).with_data_type(self.arithmetic.real)
         return plan.write(self.c, wanted, old=self.terms.attr.reads_dst)
 
     def _copies_a(self) -> bool:
-        """Whether A is copied. If tiles share B, only contiguous rows need no copy."""
+        """Whether A is copied. If tiles share B, A needs no copy only if m is contiguous."""
         if self.arithmetic.group > 1:
             return self._is_flipped() or not self._has_groups()
         along_k, along_rows = (_is_contiguous(self.a.desc, dim) for dim in (-1, -2))
         return not along_rows and (self._shares_b() or not along_k)
 
     def _has_groups(self) -> bool:
-        """Whether A's rows are contiguous and consist of whole groups."""
+        """Whether the rows of A are contiguous and have whole groups."""
         whole = self.a.desc.dims[-1] % self.arithmetic.group == 0
         return whole and _is_contiguous(self.a.desc, -1)
 
     def _shares_b(self) -> bool:
-        """Whether B comes from memory, once for a few tiles: they are quick if all else is near.
+        """Whether B is read from memory once, for a few tiles. The other data should be in cache.
 
-        A's rows then lie together, those of one k after those of another; apart, they would fall
-        into the same sets of a cache. That costs one copy of few rows.
+        A is then stored with contiguous rows for each k. Rows at a large distance would share the
+        sets of a cache. This costs one copy of few rows.
         """
         if self.arithmetic.group > 1:
             return False
@@ -211,7 +215,7 @@ class MatrixProduct:
         return several and once and nbytes > SECOND_LEVEL and not self.terms.attr.reads_dst
 
     def _read_b(self, plan: ProgramPlan, rows: int) -> tuple[Matrix, int]:
-        """B, and the bytes from k to k in it, 0 for panels."""
+        """Return B, and its stride along k in bytes; 0 for panels."""
         tensor, lanes = self.b, self._vectors.lanes
         vector = self.arithmetic.size * lanes
         if self._is_in_place(rows):
@@ -223,7 +227,7 @@ class MatrixProduct:
         return Matrix(tensor.address, tuple(batch), block=block), 0
 
     def _is_in_place(self, rows: int) -> bool:
-        """Whether B is a plain matrix that is not worth packing."""
+        """Whether B is a plain matrix that is read without packing."""
         nbytes = self.arithmetic.size * math.prod(self.b.desc.dims[-2:])
         small = nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
         if self.arithmetic.group > 1:
@@ -247,7 +251,7 @@ class MatrixProduct:
         return Matrix(tensor.address, tuple(batch), row, cast(int, block))
 
     def _column_step(self, desc: MemoryDesc) -> int | None:
-        """Bytes from vector to vector of columns, None if they cannot be loaded as such."""
+        """Return the bytes from vector to vector of columns, None if they are not vectors."""
         lanes = self._vectors.lanes
         if desc.inner_blocks == ((desc.ndims - 1, lanes),):
             return desc.itemsize * desc.strides[-1]
@@ -255,7 +259,7 @@ class MatrixProduct:
 
 
 def _in_panels(plan: ProgramPlan, tensor: Tensor, lanes: int, group: int) -> Tensor:
-    """A copy of B in panels."""
+    """Return a copy of B in panels."""
     if group > 1 and (groups := _as_groups(tensor, group)):
         return plan.read(groups, blocked_columns(groups.desc, lanes))
     wanted = blocked_columns(tensor.desc, lanes, group)
@@ -270,7 +274,10 @@ def _in_panels(plan: ProgramPlan, tensor: Tensor, lanes: int, group: int) -> Ten
 
 
 def _as_groups(tensor: Tensor, group: int) -> Tensor | None:
-    """A matrix whose groups of neighbouring rows are contiguous, as if each of them were a f32."""
+    """Return a view in which each group of contiguous elements along k is one f32.
+
+    None if the groups are not contiguous.
+    """
     desc = tensor.desc
     *batch, k, columns = desc.dims
     *outer, row, column = desc.strides
@@ -282,9 +289,9 @@ def _as_groups(tensor: Tensor, group: int) -> Tensor | None:
 
 
 def blocked_columns(desc: MemoryDesc, lanes: int, group: int = 1) -> MemoryDesc:
-    """The dims of a matrix in panels: vectors of columns, row after row, then the next columns.
+    """Return the layout of a matrix in panels: for each vector of columns, all rows.
 
-    group: neighbouring rows, whose elements of each column follow each other.
+    group: the number of neighbouring rows whose elements are contiguous in each column.
     """
     letters = "abcdefghijkl"[: desc.ndims]
     row, column = letters[-2], letters[-1]
@@ -295,7 +302,7 @@ def blocked_columns(desc: MemoryDesc, lanes: int, group: int = 1) -> MemoryDesc:
 
 
 def transposed(tensor: Tensor) -> Tensor:
-    """The same memory with its last two dims exchanged."""
+    """Return a view with the last two dims exchanged."""
     return tensor.seen_as(_transposed(tensor.desc))
 
 

@@ -1,4 +1,4 @@
-"""Scales, zero points of results and bias: the stages of an epilogue beside post-ops.
+"""The stages of an epilogue other than post-ops: scales, bias and zero points of results.
 
 x = sums * (src scale * weights scale) + bias, post-ops, x * (1 / dst scale) + dst zero point
 """
@@ -21,7 +21,7 @@ FACTORS = ("src", "weights")
 
 @dataclass(frozen=True)
 class Terms:
-    """The operands of an epilogue, in the rank of dst, and the stages that read them.
+    """The operands of an epilogue, with the rank of dst, and the stages that read them.
 
     before, after: as in `from_post_ops`.
     """
@@ -37,11 +37,11 @@ class Terms:
         as_dst: Callable[[str, Tensor], Tensor] = lambda _name, tensor: tensor,
         operands: Sequence[Tensor] | None = None, scales: Sequence[str] = FACTORS,
     ) -> Terms:  # fmt: skip
-        """Those of an operation.
+        """Return the terms of an operation.
 
-        as_dst: as_dst(name, tensor) gives an argument the rank of dst; its dims are 1 or those of
-        dst. operands: those of post-ops; by default, the arguments. scales: the factors whose
-        scales apply to sums.
+        as_dst: as_dst(name, tensor) returns an argument with the rank of dst; its dims are 1 or
+        those of dst. operands: the operands of post-ops; by default the arguments. scales: the
+        factors whose scales apply to sums.
         """
         own_scales = [f"{name}_scales" for name in scales if name in attr.scales]
         before = [("scale", own_scales)] if own_scales else []
@@ -62,25 +62,25 @@ class Terms:
         return cls(attr, tensors, *counts)
 
     def following(self, scales: Sequence[Tensor], addend: Tensor) -> Terms:
-        """These stages after one that scales the sums and one that adds a tensor."""
+        """Return the terms with two stages in front: scale the sums, then add a tensor."""
         first = [("scale", len(scales))] if scales else []
         before = [*first, ("add", 1), *self.before]
         return replace(self, tensors=[*scales, addend, *self.tensors], before=before)
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> Terms:
-        """These stages after a function changed each operand."""
+        """Return the terms with a function applied to each operand."""
         return replace(self, tensors=[change(tensor) for tensor in self.tensors])
 
     def epilogue(self, splats: Sequence[bool], types: Sequence[str], *, fused: bool) -> Epilogue:
-        """The stages. splats, types: of the operands. fused: as in `epilogue.Sum`."""
+        """Return the stages. splats, types: of the operands. fused: as in `epilogue.Sum`."""
         operands = list(zip(splats, types, strict=True))
         return from_post_ops(self.attr, operands, before=self.before, after=self.after, fused=fused)
 
 
 def refuse_varying(op: Operation, attr: Attributes, group: int) -> Refused | None:
-    """Refuse scales and zero points that vary along K, of integers and in groups of elements.
+    """Refuse scales and zero points that vary along K, for integers and for groups of elements.
 
-    group: the elements of a group; 1 if factors are decompressed to the type that is multiplied.
+    group: the elements of a group; 1 if factors are decompressed to the type of the products.
     """
     if op.data_type not in INTEGERS and group == 1:
         return None
@@ -91,7 +91,7 @@ def refuse_varying(op: Operation, attr: Attributes, group: int) -> Refused | Non
 
 
 def refuse_uniform(op: Operation, attr: Attributes) -> Refused | None:
-    """Refuse all but integers with scales or zero points that vary along K."""
+    """Refuse operations other than integers with scales or zero points that vary along K."""
     if op.data_type not in INTEGERS:
         return Refused("type", f"takes src of {', '.join(INTEGERS)}; got {op.data_type}")
     if not varying(op, attr):
@@ -100,7 +100,7 @@ def refuse_uniform(op: Operation, attr: Attributes) -> Refused | None:
 
 
 def varying(op: Operation, attr: Attributes) -> list[tuple[str, str]]:
-    """The kind and the tensor of scales and zero points that vary along K."""
+    """Return (kind, tensor name) of all scales and zero points that vary along K."""
     return [
         (kind, name)
         for kind in WORDS
@@ -110,7 +110,7 @@ def varying(op: Operation, attr: Attributes) -> list[tuple[str, str]]:
 
 
 def summed(op: Operation, attr: Attributes, kind: str) -> list[tuple[int, ...]]:
-    """The dims of the factors' scales or zero points along which products are summed up."""
+    """Return, for each factor's scales or zero points, their dims along K."""
     return list(_summed(op, attr, kind).values())
 
 

@@ -1,9 +1,9 @@
-"""Products of integers with scales that vary along K: a sum for each range of K with one scale.
+"""Products of integers with scales that vary along K. Each range of K with one scale has a sum.
 
     x = 0, then x = x + f32(sum of a range) * (scale of A * scale of B) in order of K
 
-Each range is a product of its own, which adds the sum of those before it. After the last one come
-the other terms.
+Each range is a separate product that adds the sum of the ranges before it. The other terms follow
+the last range.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dnncore_cpu_numba.gemm.quantization import Terms, refuse_uniform, summed
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-MOST_RANGES = 1024  # each is a step or several
+MOST_RANGES = 1024  # each takes one or more steps
 
 
 class RangedProduct(PlannedImplementation[OpT]):
@@ -34,7 +34,7 @@ class RangedProduct(PlannedImplementation[OpT]):
     data_types: Collection[str] = (*FLOATS, *INTEGERS, *SMALL)
 
     def arithmetic(self, op: OpT) -> Arithmetic:
-        """Products of s32."""
+        """Return products of s32."""
         return Arithmetic("s32", "s32")
 
     def refused(self, op: OpT, attr: Attributes) -> Refused | None:
@@ -44,7 +44,7 @@ class RangedProduct(PlannedImplementation[OpT]):
 
 
 def _refuse_many(op: Operation, attr: Attributes) -> Refused | None:
-    """Refuse so many ranges that their steps take longer than their products."""
+    """Refuse more than `MOST_RANGES` ranges. Their steps would take longer than the products."""
     found = math.prod(math.lcm(*sizes) for sizes in zip(*summed(op, attr, "scales"), strict=True))
     if found <= MOST_RANGES:
         return None
@@ -54,7 +54,10 @@ def _refuse_many(op: Operation, attr: Attributes) -> Refused | None:
 def append_ranges(
     plan: ProgramPlan, product: MatrixProduct, scale_a: Tensor | None, scale_b: Tensor | None
 ) -> None:
-    """Append a product whose scales have the rank of C, with K as the last dim but one of B's."""
+    """Append a product with scales that have the rank of C.
+
+    K is the last dim of scale_a and the last but one of scale_b.
+    """
     scales = [(own, dim) for own, dim in ((scale_a, -1), (scale_b, -2)) if own is not None]
     ranges = math.lcm(*(own.desc.dims[dim] for own, dim in scales))
     dims = product.c.desc.dims
@@ -85,7 +88,7 @@ def append_ranges(
 
 
 def _part(tensor: Tensor, dim: int, part: int, parts: int) -> Tensor:
-    """One of equal parts along a dim."""
+    """Return one of `parts` equal parts along a dim."""
     dims, start = list(tensor.desc.dims), [0] * tensor.desc.ndims
     dims[dim] //= parts
     start[dim] = part * dims[dim]

@@ -1,11 +1,12 @@
 """The body of the microkernel for AMX: products of tiles of 16 rows by 16 groups or columns.
 
-It has the arguments of `gemm/microkernel.py` and reads A and B in the same layout. Sums stay in up
-to four tile registers, of two row tiles and two vectors. They are stored to the stack, from where
-the epilogue reads them a few rows at a time.
+The kernel has the arguments of `gemm/microkernel.py` and reads A and B in the same layouts. Sums
+stay in up to four tile registers: two row tiles by two vectors. They are stored to the stack, and
+the epilogue reads a few rows at a time from there.
 
-A tile of A is read where it lies if its rows are evenly spaced and all take part. Otherwise its
-rows are first copied to the stack, and so is the end of k that fills no tile.
+A tile of A is read in place if its rows are evenly spaced and the segment uses all of them.
+Otherwise its rows are first copied to the stack. A remainder of k that fills no tile is also
+copied.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import View
 
 SIDE = 16  # rows, groups and columns of a tile
-ROW = 64  # bytes of a row
-TILES_OF_A, TILES_OF_B = (4, 5), (6, 7)  # registers; those before are sums
-ROWS_AT_ONCE = 4  # of the epilogue
+ROW = 64  # bytes of a row of a tile
+TILES_OF_A, TILES_OF_B = (4, 5), (6, 7)  # tile registers; 0 to 3 hold sums
+ROWS_AT_ONCE = 4  # rows that the epilogue computes together
 LETTERS = {"s8": "s", "u8": "u"}
 
 
 class TileBody:
-    """Emits what is special to tiles; the microkernel's emitter has the loops around it."""
+    """Emits the code for tile registers. The microkernel's emitter emits the loops around it."""
 
     def __init__(
         self, kernel: Any, builder: vir.Builder, args: vir.Values,
@@ -63,7 +64,7 @@ class TileBody:
             self._call("tilezero", I8(2 * i + n))
 
     def element(self, rows: Sequence[int], k: Value, a: Value, b: Value) -> None:
-        """Add the products of one element of the batch; a, b: pointers."""
+        """Add the products of one element of the batch. a, b: pointers."""
         builder = self.builder
 
         def turn(_: Value, state: Sequence[Value]) -> list[Value]:
@@ -77,7 +78,7 @@ class TileBody:
             self._multiply(rows, a, b, rest)
 
     def _multiply(self, rows: Sequence[int], a: Value, b: Value, count: Value | None) -> None:
-        """Multiply the tiles at a and b; count: of the groups, if they fill no tile."""
+        """Multiply the tiles at a and b. count: the number of groups if they fill no tile."""
         builder, arithmetic = self.builder, self.kernel.arithmetic
         stride = self._even_stride(rows) if count is None else None
         if stride is None:
@@ -101,7 +102,7 @@ class TileBody:
             self._call(name, I8(2 * i + n), I8(TILES_OF_A[i]), I8(TILES_OF_B[n]))
 
     def _even_stride(self, rows: Sequence[int]) -> Value | None:
-        """The bytes from row to row of A, None if rows are missing or unevenly spaced."""
+        """Return the bytes from row to row of A, None if rows are missing or unevenly spaced."""
         if len(rows) < self.kernel.rows:
             return None
         places = self.kernel.a_rows
@@ -111,7 +112,7 @@ class TileBody:
         return I64(steps.pop()) if len(steps) == 1 else None
 
     def _copy_rows(self, rows: Sequence[int], a: Value, count: Value | None) -> None:
-        """Copy rows of A to the stack; those that take no part become zero."""
+        """Copy rows of A to the stack. Rows that are not in `rows` become zero."""
         builder = self.builder
         mask = None if count is None else vir.first_lanes(builder, count, SIDE)
         for m in range(self.kernel.rows):
@@ -121,7 +122,7 @@ class TileBody:
             vir.store(builder, value, vir.at(builder, self.a_room, m * ROW), None)
 
     def _copy_groups(self, b: Value, n: int, count: Value) -> Value:
-        """Copy the first groups of a tile of B to the stack, then zeros; returns the place."""
+        """Copy the first groups of a tile of B to the stack, then zeros. Returns the address."""
         builder = self.builder
         room = vir.at(builder, self.b_room, n * SIDE * ROW)
         for group in range(SIDE):
@@ -135,7 +136,7 @@ class TileBody:
         self, c: View, operands: Sequence[View],
         store: Callable[[dict[tuple[int, int], Value]], None], *, is_raw: bool,
     ) -> None:  # fmt: skip
-        """Apply the epilogue and store C. is_raw: the sums are stored as they are."""
+        """Apply the epilogue and store C. is_raw: store the sums without an epilogue."""
         builder, kernel = self.builder, self.kernel
         for i, n in self._places():
             self._call("tilestored64", I8(2 * i + n), self._sums(SIDE * i, n), I64(ROW))
@@ -160,7 +161,7 @@ class TileBody:
             store(dict(zip(places, tile, strict=True)))
 
     def _sums(self, m: int, n: int) -> Value:
-        """A pointer to the sums of row m and vector n on the stack."""
+        """Return a pointer to the sums of row m and vector n on the stack."""
         return vir.at(self.builder, self.sums_room, (2 * SIDE * n + m) * ROW)
 
     def _places(self) -> list[tuple[int, int]]:

@@ -1,14 +1,14 @@
-"""The task behind all matrix work: it runs tiles through the microkernel.
+"""The task of all matrix work: calls the microkernel for each tile.
 
-`gemm/tiles.py` makes its tables. A work item is one block of tiles of one outer index:
+`gemm/tiles.py` makes the tables of the task. A work item is one block of tiles of one outer index:
 
-    for each stretch of items small enough that their part of A stays in cache:
-        for each panel:                                 B's panel stays in cache
-            for each chunk of the reduction:            C is accumulated from the second on
+    for each stretch of items whose part of A stays in cache:
+        for each panel:                                 the panel of B stays in cache
+            for each chunk of the reduction:            chunks after the first add to C
                 for each item of the stretch:
-                    for each tile of its block:         the microkernel
+                    for each tile of its block:         call the microkernel
 
-Where B is the larger matrix, panels are outermost instead and threads split them.
+If B is the larger matrix, panels are the outermost loop, and threads share the panels.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dnncore_cpu_numba.codegen.pointers import address, load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, OPERAND
 
-OUTER = 10  # outer dims at most: the batch dims of a matrix with 12
-MOST_OPERANDS = 128  # that the post-ops read: what a thread has room for
+OUTER = 10  # most outer dims: the batch dims of a matrix with 12 dims
+MOST_OPERANDS = 128  # most operands of post-ops; each thread reserves memory for this number
 
 MATRIX = Record(
     "matrix",
@@ -81,7 +81,7 @@ _WIDTH = TILE.field("operands").slot
 
 @task(TILE_LOOP)
 def tile_loop(params, begin, end):
-    """Run the items [begin, end) of a matrix problem."""
+    """Compute the items [begin, end) of a matrix problem."""
     rest, stretch, per_group = params.rest, params.stretch, params.panels_per_group
     room = ROOM.room()
     item = begin
@@ -100,9 +100,9 @@ def tile_loop(params, begin, end):
 
 @device
 def _run_block(params, room, index, panel, chunk):
-    """Run one item in one panel and chunk, tile by tile."""
+    """Compute all tiles of one item in one panel and one chunk."""
     operands = params.operand_count
-    width = 8 * (_WIDTH + operands)  # of a row of either table
+    width = 8 * (_WIDTH + operands)  # bytes of a row of either table
     block = BLOCK.at(address(params.blocks) + index % params.block_count * width)
     _find_block(params, room, operands, index // params.block_count, block, panel)
 
@@ -130,11 +130,11 @@ def _run_block(params, room, index, panel, chunk):
 
 @device
 def _find_block(params, room, operands, index, block, panel):
-    """Fill the room with the address of the block in each matrix, and operands' strides."""
+    """Store the address of the block in each matrix, and the operands' strides, to `room`."""
     vector = panel * params.vectors
     matrices = 3 + operands
     for i in range(matrices):
-        matrix = params.a[i]  # the others follow A
+        matrix = params.a[i]  # the other matrices follow A in memory
         place = block.offsets[i] + vector * matrix.block
         store_i64(room, i, matrix.address + place)
     for i in range(operands):

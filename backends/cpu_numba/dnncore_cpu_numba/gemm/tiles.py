@@ -20,7 +20,7 @@ from dnncore_cpu_numba.runtime.program import Step, Table
 
 
 def tile_steps(problem: MatrixProblem, blocking: Blocking) -> list[Step]:
-    """Steps that compute a problem. Compiles the microkernels that they need."""
+    """Return the steps that compute a problem. Compiles their microkernels."""
     if 0 in (*problem.outer, problem.cover.count, problem.columns):
         return []
     calls = [Matrix(Table(row)) for row in call_rows(problem.epilogue)]
@@ -52,16 +52,16 @@ def _step(problem: MatrixProblem, tiling: Tiling) -> Step:
 
 
 def _tables(problem: MatrixProblem, tiling: Tiling) -> tuple[Any, ...]:
-    """The kinds and batches of tiles, in order, and the tables of tiles and blocks.
+    """Return the kinds and the batches of tiles, in order, and the tables of tiles and blocks.
 
-    The tables contain the number of each tile's batch. A tile's `fetch` is its part of the rows
-    that one turn fetches; see `Microkernel.b_ahead`.
+    The tables refer to batches by number. The `fetch` of a tile is the offset of the rows of B that
+    this tile prefetches; see `Microkernel.b_ahead`.
     """
     matrices = [problem.a, Matrix(0), problem.c, *problem.operands]
     b_row = problem.b_k or problem.vector_bytes
     kinds: dict[TileKind, int] = {}
     batches: dict[tuple[Any, ...], int] = {}
-    places: dict[int, int] = {}  # of the first of some tiles
+    places: dict[int, int] = {}  # id of a sequence of tiles -> index of its first tile
     tile_table: list[Any] = []
     block_table: list[Any] = []
     for made, place in tiling.tiles.blocks:
@@ -83,9 +83,9 @@ def _tables(problem: MatrixProblem, tiling: Tiling) -> tuple[Any, ...]:
 def _batches(
     problem: MatrixProblem, batches: Sequence[tuple[Any, ...]], tiling: Tiling
 ) -> tuple[Any, Any, Any]:
-    """The tables of all batches of each chunk, the chunks, and where a chunk's batches begin.
+    """Return the tables of all batches of each chunk, the chunks, and the offsets of batches.
 
-    A batch begins at the same place in all chunks: there, it has the room of its longest table.
+    A batch has the same offset in all chunks. Its space is the size of its longest table.
     """
     tables = [[chunk.table(batch) for batch in batches] for chunk in problem.chunks]
     lengths = [max(map(len, same)) for same in zip(*tables, strict=True)]
@@ -106,10 +106,11 @@ def _batches(
 
 
 def _fetch(problem: MatrixProblem, tiling: Tiling) -> list[int]:
-    """For each chunk, how far ahead in B it fetches.
+    """Return the prefetch distance in B of each chunk, in bytes.
 
-    That is a fixed number of rows where each tile fetches all that it will read, and the next
-    chunk where tiles take turns; after the last one comes the first of the next panel.
+    If each tile prefetches all rows that it reads, the distance is a fixed number of rows. If the
+    tiles of a block share the prefetches, it is the distance to the next chunk. The last chunk is
+    followed by the first chunk of the next panel.
     """
     if tiling.b_ahead in (0, UNROLL):
         row = problem.vector_bytes
@@ -123,11 +124,11 @@ def _fetch(problem: MatrixProblem, tiling: Tiling) -> list[int]:
 def _kernels(
     problem: MatrixProblem, tiling: Tiling, kinds: Sequence[TileKind]
 ) -> np.ndarray[Any, Any]:
-    """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
+    """Return kernel addresses by [last chunk][last panel][kind]; 0 for unused combinations."""
     table = np.zeros((2, 2, len(kinds)), np.int64)
     whole = all(chunk.k % UNROLL == 0 for chunk in problem.chunks)
     streamed = problem.is_streamed()
-    for stage in range(int(len(problem.chunks) == 1), 2):  # 1 is that of the last chunk
+    for stage in range(int(len(problem.chunks) == 1), 2):  # 1: the last chunk
         for last in range(int(tiling.panels == 1), 2):
             vectors = tiling.last_vectors if last else tiling.vectors
             partial = last and tiling.last_lanes < problem.isa.lanes

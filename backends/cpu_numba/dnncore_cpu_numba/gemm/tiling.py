@@ -1,6 +1,6 @@
 """The division of matrix problems: width of panels, height of tiles, order of loops.
 
-All constants were measured on AVX-512 with float32. Covers (`gemm/cover.py`) divide the rows.
+All constants were measured on AVX-512 with f32. Covers (`gemm/cover.py`) divide the rows.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from dnncore_cpu_numba.gemm.cover import STRIDED_ROWS, Rows, TileBlocks, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
 
-CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
-FEW_PIXELS = 256  # rows of C for which a large B is fetched ahead
-LARGE_B = 8 << 20  # bytes of B; above, it arrives too late unless it is fetched ahead
-AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is read
-# Bytes of a panel of B -> its bytes that arrive in a cycle.
+CACHE_BYTES = 256 << 10  # bytes of A or of a panel of B that stay in a core's cache (1 MiB or more)
+FEW_PIXELS = 256  # most rows of C for which a large B is prefetched
+LARGE_B = 8 << 20  # bytes of B; a larger B arrives too late without prefetching
+AHEAD = 16 << 10  # bytes of B's vectors between the prefetched and the read position
+# (bytes of a panel of B, bytes of it that arrive per cycle) by cache level.
 SECOND_LEVEL = 768 << 10
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
-ONE_TILE = 8  # rows for which no tiles share B
-STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
+ONE_TILE = 8  # this number of rows, or fewer, are one tile
+STREAMED_ROWS = 64  # most rows for which reading B limits the speed; more are bound by arithmetic
 
-UNFUSED = 0.65  # of the speed of fused multiply-adds; measured
-# Of a row of AVX2's tiles with less than a vector of columns, in units of a multiply-add of
-# AVX-512's tiles with as many: each multiply-add, and the masked store. Measured on Zen 5.
+UNFUSED = 0.65  # speed without fused multiply-adds, relative to them; measured
+# Times for one row of an AVX2 tile with less than one vector of columns: a multiply-add, and the
+# masked store. Unit: a multiply-add of such a row with AVX-512. Measured on Zen 5.
 EDGE_MULTIPLY_ADD, EDGE_STORE = 0.8, 12
-MOST_WAITING = 0.05  # of the threads' time, for the last item
+MOST_WAITING = 0.05  # part of the threads' time that may be spent waiting for the last item
 
 
 CACHE_KIB = (0, 32, 64, 128, 256, 512, 1024)  # values of the knob
@@ -39,10 +39,10 @@ BY_RULE = "0: chosen by a rule"
 
 @dataclass(frozen=True)
 class Blocking:
-    """The number of threads, and the choices of a program for the division of a problem.
+    """The number of threads, and values of knobs for the division of a problem.
 
     vectors: the most vectors of a panel. cache_kib: KiB of A or of a panel of B that stay in a
-    core's cache. 0 is for a rule.
+    core's cache. 0: a rule chooses the value.
     """
 
     threads: int
@@ -51,7 +51,7 @@ class Blocking:
 
 
 def knobs(isa: Isa) -> tuple[Knob, ...]:
-    """The fields of `Blocking` that a program may choose."""
+    """Return the knobs: the fields of `Blocking` that a program may choose."""
     vectors = tuple(sorted(isa.rows))
     return (
         Knob("vectors", 0, (0, *vectors), f"most vectors of a panel; {BY_RULE}"),
@@ -78,7 +78,7 @@ class Tiling:
 
     @classmethod
     def of(cls, problem: MatrixProblem, blocking: Blocking) -> Tiling:
-        """The tiling that was measured as fastest for such problems."""
+        """Return the tiling that was fastest for such problems in measurements."""
         lanes = problem.isa.lanes
         blocks = max(1, -(-problem.columns // lanes))
         others = [matrix.spatial for matrix in (problem.c, *problem.operands)]
@@ -117,15 +117,15 @@ class Tiling:
 
     @property
     def items(self) -> int:
-        """Work items: those of each group of panels, group after group."""
+        """The number of work items of all groups of panels."""
         return self.rest * -(-self.panels // self.panels_per_group)
 
 
 def _cycles(problem: MatrixProblem, vectors: int, others: Sequence[Sequence[int]]) -> float:
-    """The cycles of one step of k in all tiles, for panels of this number of vectors.
+    """Return the cycles of one step of k in all tiles, for panels of this number of vectors.
 
-    A cycle has two multiply-adds; fewer than eight accumulators wait for each other. The rest was
-    measured: what A's elements cost, and how B's vectors arrive, by where the panel is kept.
+    A cycle has two multiply-adds. Fewer than eight accumulators do not hide the latency. The cost
+    of A's elements, and the rate of B's vectors by cache level of the panel, were measured.
     """
     vector_bytes = problem.vector_bytes
     panels = -(-problem.columns // (vectors * problem.isa.lanes))
@@ -140,9 +140,10 @@ def _cycles(problem: MatrixProblem, vectors: int, others: Sequence[Sequence[int]
 
 
 def _most_rows(problem: MatrixProblem, vectors: int) -> int:
-    """The most rows of a tile that registers hold; if A's rows are strided, cache and LLVM too.
+    """Return the most rows of a tile.
 
-    Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
+    The registers are a limit. If A's rows are strided, the cache and LLVM are further limits: rows
+    at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
     """
     rows = problem.isa.rows[vectors]
     if problem.isa.has_tiles:
@@ -155,40 +156,40 @@ def _most_rows(problem: MatrixProblem, vectors: int) -> int:
 
 
 def _has_own_b(problem: MatrixProblem) -> bool:
-    """Whether each outer index has a B of its own, and all have the same A."""
+    """Whether outer indices have different B and share A."""
     return math.prod(problem.outer) > 1 and any(problem.b.outer) and not any(problem.a.outer)
 
 
 def _streams_b(problem: MatrixProblem) -> bool:
-    """Whether B is read from memory, for so few rows that this takes most of the time."""
+    """Whether B is read from memory for few rows, so that reading takes most of the time."""
     few = isinstance(problem.cover, Rows) and problem.cover.count <= STREAMED_ROWS
     return few and not _shares_b(problem) and _bytes_of_b(problem) > SECOND_LEVEL
 
 
 def _reads_b_once(problem: MatrixProblem) -> bool:
-    """Whether a large B is read for few pixels, so that it needs prefetching."""
+    """Whether a large B is read for few pixels. It then needs prefetching."""
     few = math.prod(problem.outer) * problem.cover.count <= FEW_PIXELS
     gathers = isinstance(problem.cover, Windows) or not _shares_b(problem)
     return few and gathers and _bytes_of_b(problem) > LARGE_B
 
 
 def _shares_b(problem: MatrixProblem) -> bool:
-    """Whether several outer indices have the same B."""
+    """Whether several outer indices share B."""
     steps = itertools.zip_longest(problem.b.outer, problem.outer, fillvalue=0)
     return any(step == 0 and size > 1 for step, size in steps)
 
 
 def _bytes_of_b(problem: MatrixProblem) -> int:
-    """The bytes of B of one outer index."""
+    """Return the bytes of B of one outer index."""
     depth: int = sum(chunk.depth for chunk in problem.chunks)
     return problem.arithmetic.size * problem.columns * depth
 
 
 def utilisation(isa: Isa, rows: int, columns: int) -> float:
-    """The part of the processor's peak that tiles reach whose data are in cache; measured.
+    """Return the part of the processor's peak that tiles reach with data in cache; measured.
 
-    Lost are empty lanes, latency where accumulators are few, and the part of each vector register
-    that a lesser instruction set leaves unused.
+    The losses are empty lanes, latency if there are few accumulators, and the unused part of vector
+    registers if the instruction set is not the best.
     """
     vectors = max(1, -(-columns // isa.lanes))
     accumulators = min(vectors, isa.most_vectors) * max(1, min(rows, isa.rows[isa.most_vectors]))
@@ -197,10 +198,10 @@ def utilisation(isa: Isa, rows: int, columns: int) -> float:
 
 
 def lesser_share(isa: Isa, columns: int, depth: int) -> float:
-    """The part of `utilisation` that is left to a lesser instruction set; 1 for AVX-512.
+    """Return the part of `utilisation` that an older instruction set reaches; 1 for AVX-512.
 
-    Products and sums are two instructions where they are not fused. AVX2's masked stores, where
-    columns fill no vector, are slow; `depth` products for each element hide them if they are many.
+    Without fused multiply-adds, products and sums are two instructions. If columns do not fill a
+    vector, AVX2 uses slow masked stores. Many products per element (`depth`) hide their cost.
     """
     if "-fma" in isa.features.split(","):
         return UNFUSED

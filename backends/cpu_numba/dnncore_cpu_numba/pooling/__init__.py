@@ -1,1 +1,1 @@
-"""Pooling by maximum and average. An operation: no other package imports it."""
+"""Max pooling and average pooling. No other package imports this operation."""

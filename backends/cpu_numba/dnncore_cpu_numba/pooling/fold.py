@@ -1,4 +1,4 @@
-"""The fold that each algorithm and direction of pooling computes, and its tensors."""
+"""The fold and its tensors for each algorithm and direction of pooling."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ LOWEST = {
     "f32": -(2 - 2.0**-23) * 2.0**127, "bf16": -(2 - 2.0**-7) * 2.0**127, "f16": -65504.0,
     "f64": -(2 - 2.0**-23) * 2.0**127, "s32": -(2.0**31), "s8": -128.0, "u8": 0.0,
 }  # fmt: skip
-"""The least finite value of each type, which is the largest of no cells. The kernel takes that of
-f32 for the one of f64."""
+"""The lowest finite value of each type: the maximum of a window without cells. For f64 the table
+holds the value of f32, which the kernel replaces by the lowest f64."""
 
 
 @dataclass(frozen=True)
 class PoolingFold:
-    """The work of the kernel, in the terms of `pooling/kernel.py`.
+    """The work of the kernel. `pooling/kernel.py` defines the terms.
 
-    tensors: result, a and b; an absent b stays at 0. index: bits of a tap in b. divisor: of every
-    sum, None where each has its own. axes: d, h and w; a missing dim has one place. taps: from one
-    place of the window to the next along each axis. empty: the result of a window without cells.
+    tensors: result, a and b; all strides of an absent b are 0. index: the bits of a tap's number
+    in b. divisor: the divisor of every sum, or None if the divisors differ. axes: d, h and w; a
+    missing dim has one position. taps: the difference of the tap numbers of neighbouring window
+    positions along each axis. empty: the result of a window without cells.
     """
 
     name: FoldName
@@ -43,9 +44,10 @@ class PoolingFold:
 
     @property
     def held(self) -> str:
-        """The type that the kernel computes with. The largest integer or half is found as it is.
+        """The type that the kernel computes with.
 
-        Beside taps, which take four bytes, smaller types become f32.
+        Maxima of integers and halves are computed without conversion. If tap numbers are stored
+        too, smaller types become f32, because tap numbers have four bytes in registers.
         """
         kind = self.tensors["a"].desc.data_type
         largest = self.name == "largest" and kind == self.tensors["result"].desc.data_type
@@ -56,12 +58,12 @@ class PoolingFold:
 
     @property
     def itemsize(self) -> int:
-        """The bytes of an element of that type."""
+        """The size of an element of type `held` in bytes."""
         return data_type(self.held).itemsize
 
     @property
     def uses_b(self) -> bool:
-        """Whether b is an argument. Then the numbers of taps matter."""
+        """Whether b is an argument. If it is, the numbers of the taps matter."""
         return bool(self.index)
 
     @property
@@ -72,7 +74,7 @@ class PoolingFold:
 
 
 def fold_of(op: Pooling, workspace: MemoryDesc | None) -> PoolingFold:
-    """The fold that computes an operation."""
+    """Return the fold that computes an operation."""
     forward = op.SRC == "src"
     axes, cells = _axes(op, forward=forward)
     whole = all((count == size).all() for count, size in zip(cells, op.kernel, strict=True))
@@ -98,7 +100,7 @@ def fold_of(op: Pooling, workspace: MemoryDesc | None) -> PoolingFold:
 def _axes(
     op: Pooling, *, forward: bool
 ) -> tuple[tuple[windows.Along, ...], list[np.ndarray[Any, Any]]]:
-    """Along d, h and w; and of each dim of the windows how many cells they have."""
+    """Return the axes d, h and w, and for each spatial dim the number of cells per window."""
     axes, cells = [], []
     sizes = zip(op.dst_role.dims[2:], op.src_role.dims[2:], op.kernel, op.strides, op.dilations,
                 op.padding_l, strict=True)  # fmt: skip
@@ -112,13 +114,13 @@ def _axes(
 
 
 def _still(desc: MemoryDesc, strides: Sequence[int]) -> MemoryDesc:
-    """A descriptor of the same dims in which all images and channels share their elements."""
+    """Return a descriptor of the same dims in which all images and channels share elements."""
     kind = "f64" if desc.data_type == "f64" else "f32"
     return MemoryDesc(desc.dims, kind, strides=(0, 0, *strides))
 
 
 def _reciprocals(dst: MemoryDesc, counts: Sequence[np.ndarray]) -> Tensor:
-    """The reciprocal of the number of cells, for each window."""
+    """Return the reciprocal of the number of cells of each window."""
     kind = np.float64 if dst.data_type == "f64" else np.float32
     cells = np.ones((), kind)
     for count in counts:

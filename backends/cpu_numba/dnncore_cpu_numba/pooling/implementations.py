@@ -1,8 +1,7 @@
 """Pooling forward and backward: one kernel over boxes of taps, in place or through buffers.
 
-See `pooling/kernel.py` for what is computed, `pooling/windows.py` for the boxes and
-`pooling/tasks.py` for the loops. NaN counts as larger than everything, as in torch; of several the
-first is kept.
+`pooling/kernel.py` defines the computation, `pooling/windows.py` the boxes and `pooling/tasks.py`
+the loops. NaN is larger than every number, as in torch. The first NaN of a window is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, refuse_long
 
 
 class DirectPooling(Implementation[Pooling]):
-    """Pooling in both directions, with each result in registers."""
+    """Pooling in both directions. Results accumulate in registers."""
 
     name = "cpu_numba:direct"
     data_types = ("f64", *FLOATS, *INTEGERS)
@@ -33,7 +32,7 @@ class DirectPooling(Implementation[Pooling]):
     takes_repeats = True
 
     def accept(self, op: Pooling, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and post-ops."""
+        """Accept every layout with strides, and post-ops."""
         if op.algorithm not in ("max", "avg_include_padding", "avg_exclude_padding"):
             return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         if refusal := refuse_long(*op.src_role.dims[2:], *op.dst_role.dims[2:], *op.kernel):
@@ -46,12 +45,12 @@ class DirectPooling(Implementation[Pooling]):
         copies, nbytes = _copies(fold)
         return offered(
             op, attr, engine, partial(_steps, fold, copies), nbytes, workspace,
-            efficiency=0.5, exact=op.is_max or op.SRC == "src",  # backward adds up quotients
+            efficiency=0.5, exact=op.is_max or op.SRC == "src",  # backward sums rounded quotients
         )  # fmt: skip
 
 
 def _resolved(op: Pooling) -> Pooling:
-    """Replace `any`: the image that is not known is laid out like the one that is."""
+    """Replace `any`: an image without a layout gets the layout of the other image."""
     known, other = (op.SRC, op.DST) if not op.src_role.is_any else (op.DST, op.SRC)
     if op.src_role.is_any and op.dst_role.is_any:
         op = op.resolve_any(**{known: op.dst_role.with_format(None)})
@@ -59,13 +58,16 @@ def _resolved(op: Pooling) -> Pooling:
 
 
 def _copies(fold: PoolingFold) -> tuple[dict[str, Tensor], int]:
-    """Tensors in the scratchpad, where neither way serves the layouts of a fold; their bytes."""
+    """Return the copies in the scratchpad and their size in bytes.
+
+    There are copies only if the kernel supports the layouts neither in place nor through buffers.
+    """
     copies: dict[str, Tensor] = {}
     nbytes = 0
     if are_even(fold):
         return copies, nbytes
     for name, desc in fold.used.items():
-        kind = fold.held if name == "result" else desc.data_type  # so that it is rounded once
+        kind = fold.held if name == "result" else desc.data_type  # rounds the result once
         channels_last = desc.with_format("a" + "cde"[: desc.ndims - 2] + "b").with_data_type(kind)
         copies[name] = Tensor(Scratch(nbytes), channels_last)
         nbytes += -(-channels_last.nbytes // LINE) * LINE
@@ -73,7 +75,7 @@ def _copies(fold: PoolingFold) -> tuple[dict[str, Tensor], int]:
 
 
 def _steps(fold: PoolingFold, copies: Mapping[str, Tensor], result: Tensor) -> list[Step]:
-    """The steps of a fold into a result, on copies, if there are any."""
+    """Return the steps of a fold into a result. They work on the copies if there are any."""
     fold = replace(fold, tensors={**fold.tensors, "result": result})
     outputs = ("result", "b") if fold.name == "largest" else ("result",)
     before, after = [], []

@@ -1,17 +1,19 @@
-"""The kernel of pooling: a tile of results in registers, over a box of taps.
+"""The pooling kernel: folds a box of taps into a tile of results in registers.
 
     result[i][lane] = fold over d < D, h < H, w < W of term(a, b)    for all columns
 
-a and b are read at `a + i * a_step + d * a_d + h * a_h + w * a_w + lane`, so that a window going
-forward and the windows that see a cell going backward are the same box with other steps:
+a is read at `a + i * a_step + d * a_d + h * a_h + w * a_w + lane`, and b in the same way. Forward,
+the box is a window of src. Backward, the box is the windows that contain a cell. Only the steps
+differ. The folds are:
 
-    largest     the maximum of a, with its tap in `b` if the kernel has an index; NaN wins for good
+    largest     the maximum of a; b receives its tap if the kernel has an index; NaN propagates
     sum         the sum of a, divided by `divisor`
-    winners     the sum of a where b, the tap that won, is this one
-    shares      the sum of a times b, one number for all columns
+    winners     the sum of a over the taps whose number equals b, the tap of the maximum
+    shares      the sum of a times b; b has one value for all columns
 
-Forward a is src; backward a is diff_dst. Columns are neighbours; the last vector of them overlaps
-the one before it, and so does the last tile of points, so that nothing is computed by halves.
+Forward, a is src. Backward, a is diff_dst. Columns are contiguous. The last vector of columns
+overlaps the vector before it, and the last tile of points overlaps the tile before it, so that all
+vectors and tiles are full.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ FIELDS = Record(
     ("ahead", "bytes", "from a to the rows that the next line of results is the first to read"),
     ("ahead_rows", "count", "how many these are"),
 )
-INFINITIES = {"f16": 0x7C00, "bf16": 0x7F80}  # the bits
+INFINITIES = {"f16": 0x7C00, "bf16": 0x7F80}  # bit patterns
 LOWEST_F32, LOWEST_F64 = -(2 - 2.0**-23) * 2.0**127, -(2 - 2.0**-52) * 2.0**1023
 FoldName: TypeAlias = Literal["largest", "sum", "winners", "shares"]
 POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
@@ -63,18 +65,21 @@ POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
 class PoolingKernel(NativeKernel):
     """A class of kernels.
 
-    lanes: columns of a vector; there are at least as many columns.
-    along: whether the points of a tile are neighbouring vectors of columns or points.
-    index: bits of a tap in b, 0 where b is none.
-    source, target: the types of a and of the result. held: f32, or f64 where all are f64, or an
-    integer or half type where source is that too: the largest is found as it is then. Halves are
-    compared as integers of the same order, beyond whose ends is NaN.
-    width: how many taps along w are unrolled; boxes of another width are for loops.
-    fetches: a is prefetched: its rows are too short and too many for the processor's own
-    prefetching (measured: 2.5 times as quick on 51 MB).
-    scattered: the results of the next line are prefetched: those of a line lie so far apart that
-    few are on their way from a third-level cache at a time (measured: twice as quick on 8 MB).
-    streamed: results are whole cache lines, written in order, that go past the caches.
+    lanes: columns per vector. A problem has at least this number of columns.
+    along: whether the vectors of a tile are contiguous along the columns, or belong to
+    neighbouring points.
+    index: the bits of a tap number in b; 0 without b.
+    source, target: the types of a and of the result.
+    held: the type of the computation: f32, f64 if all types are f64, or an integer or half type
+    equal to `source`, whose maximum needs no conversion. Halves are compared as integers in the
+    same order; the integers beyond the two infinities are NaN.
+    width: the number of taps along w that are unrolled. Boxes of another width use a loop.
+    fetches: prefetch a in software. Its rows are too short and too many for the hardware
+    prefetcher (measured: 2.5 times as fast on 51 MB).
+    scattered: prefetch the results of the next line. The results of a line are so far apart that
+    few of their cache lines arrive from the third-level cache at a time (measured: twice as fast
+    on 8 MB).
+    streamed: use non-temporal stores. Results are whole cache lines, written in order.
     """
 
     ARGUMENTS = POOLING_CALL
@@ -94,19 +99,20 @@ class PoolingKernel(NativeKernel):
 
     @property
     def keeps_taps(self) -> bool:
-        """Whether each maximum is kept with its tap."""
+        """Whether the kernel stores the tap of each maximum."""
         return self.fold == "largest" and bool(self.index)
 
     @property
     def is_half(self) -> bool:
-        """Whether the largest half is found."""
+        """Whether the kernel computes maxima of halves."""
         return self.held in HALVES
 
     @property
     def tile(self) -> int:
-        """Vectors of a tile; what is kept of them should fit into half of the registers.
+        """The number of vectors of a tile. Their state should fit into half of the registers.
 
-        Four of neighbouring columns are quicker than eight of points that lie apart (measured).
+        Four vectors of contiguous columns are faster than eight of points that are far apart
+        (measured).
         """
         few = self.along == "columns" or self.keeps_taps
         registers = 32 if self.isa.lanes == LINE // 4 else 16
@@ -118,9 +124,10 @@ class PoolingKernel(NativeKernel):
 
 @dataclass(frozen=True)
 class _Point:
-    """A vector of results so far.
+    """The state of a vector of results.
 
-    Of maxima their taps, and a sum that is NaN if any value is; of halves the least.
+    value: the result so far. tap: the taps of maxima. total: of maxima of floats, a sum that is
+    NaN if any value is NaN; of maxima of halves, the minimum.
     """
 
     value: Value
@@ -145,7 +152,7 @@ class _Emitter:
         self.sizes = {"result": result, "a": a, "b": kernel.index // 8}
 
     def emit(self) -> None:
-        """Loop over columns and points, in the order that suits the tile."""
+        """Emit loops over columns and points in the order that fits the tile."""
         kernel, fields = self.kernel, self.fields
 
         def columns(line: Value) -> None:
@@ -169,7 +176,7 @@ class _Emitter:
                 fields["lines"], 1, lambda line: points(column, line)))  # fmt: skip
 
     def _loop(self, count: Value, step: int, body: Any) -> None:
-        """For 0, step, 2 * step, ..., the last one moved back to end at `count`."""
+        """Emit body(i) for i = 0, step, 2 * step, ...; the last i is at most count - step."""
         builder = self.builder
         turns = builder.sdiv(builder.add(count, I64(step - 1)), I64(step))
         last = builder.sub(count, I64(step))
@@ -183,7 +190,7 @@ class _Emitter:
         vir.loop(builder, turns, [], turn)
 
     def _tile(self, line: Value, point: Value, column: Value, size: int) -> None:
-        """Fold `size` points of a line, from one point and one column on."""
+        """Fold the `size` vectors of a tile that begins at a point and a column of a line."""
         builder, fields = self.builder, self.fields
         places = {}
         for name, nbytes in self.sizes.items():
@@ -207,9 +214,9 @@ class _Emitter:
                     self._checked(self._folded(places, size, unrolled=is_usual), places)
 
     def _prefetch(self, a: Value, size: int) -> None:
-        """Prefetch the rows that the next line of results is the first to read.
+        """Prefetch the rows that the next line of results reads and this line does not.
 
-        Two cache lines for each point: as far apart as windows that go on by two places need them.
+        Each point prefetches two cache lines, half a step apart: the cells of a window of stride 2.
         """
         builder, fields = self.builder, self.fields
         start = vir.at(builder, a, fields["ahead"])
@@ -226,7 +233,7 @@ class _Emitter:
         vir.loop(builder, fields["ahead_rows"], [], row)
 
     def _checked(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
-        """Store a tile; where NaN may have been among maxima, fold its points one by one."""
+        """Store a tile. If maxima may have met a NaN, fold the points again one by one."""
         builder = self.builder
         if not self.heeds_nan:
             self._finish(points, places)
@@ -266,11 +273,11 @@ class _Emitter:
 
     @property
     def heeds_nan(self) -> bool:
-        """Whether NaN among maxima may need another fold."""
+        """Whether a NaN among maxima requires a second fold."""
         return self.kernel.fold == "largest" and self.kernel.held in ("f32", "f64")
 
     def _start(self) -> Value:
-        """The result of an empty window: the least integer or f64, or what is given."""
+        """The initial value of a fold: the field `start`, or the lowest integer or f64."""
         if self.kernel.is_half:
             start = vir.float_of(self.builder, self.fields["start"])
             return _as_integer(self.builder, from_f32(self.builder, start, self.kernel.held))
@@ -284,7 +291,7 @@ class _Emitter:
         return self.builder.select(lowest, F64(LOWEST_F64), wide)
 
     def _points(self, state: Sequence[Value], size: int) -> list[_Point]:
-        """The points that a state contains."""
+        """Return the points that a state contains."""
         kept, each = state[3:], (len(state) - 3) // size
         rows = [kept[each * i : each * (i + 1)] for i in range(size)]
         if self.kernel.keeps_taps:
@@ -292,7 +299,7 @@ class _Emitter:
         return [_Point(row[0], None, *row[1:]) for row in rows]
 
     def _box(self, dims: str, state: Sequence[Value], size: int, *, unrolled: bool) -> list[Value]:
-        """Go through the box of taps; the state is a, b, the tap, and what is kept of points."""
+        """Emit loops over the box of taps. The state is a, b, the tap and the points' values."""
         builder, fields = self.builder, self.fields
         if not dims:
             return self._row(state, size, 1)
@@ -306,9 +313,10 @@ class _Emitter:
         return vir.loop(builder, fields[dims[0]], state, turn)
 
     def _row(self, state: Sequence[Value], size: int, count: int) -> list[Value]:
-        """Fold some taps along w, first by themselves, which shortens the chain of each point.
+        """Fold `count` taps along w.
 
-        A single point has one tap at a time, so that NaN is heeded.
+        The taps are combined with each other before the point, which shortens the dependency chain
+        of each point. A single point folds one tap at a time, to propagate NaN.
         """
         places = [list(state[:3])]
         while len(places) < count:
@@ -322,14 +330,14 @@ class _Emitter:
         return [*places[-1], *kept]
 
     def _next(self, dim: str, state: Sequence[Value]) -> list[Value]:
-        """a, b and the tap one step along a dim."""
+        """Return a, b and the tap moved by one step along a dim."""
         builder, fields = self.builder, self.fields
         a = vir.at(builder, state[0], fields[f"a_{dim}"])
         b = vir.at(builder, state[1], fields[f"b_{dim}"])
         return [a, b, builder.add(state[2], fields[f"tap_{dim}"])]
 
     def _term(self, a: Value, b: Value, tap: Value, i: int) -> _Point:
-        """The term of a single tap for the i-th point."""
+        """Return the term of one tap for the i-th point."""
         builder, kernel = self.builder, self.kernel
         place = self._at("a", a, i)
         if kernel.held == kernel.source:
@@ -354,7 +362,7 @@ class _Emitter:
         return _Point(value)
 
     def _joined(self, first: _Point, then: _Point, *, heed_nan: bool) -> _Point:
-        """Two folds as one; of maxima the first is kept, and of NaN."""
+        """Combine two folds. Of equal maxima, and of several NaN, the first is kept."""
         builder = self.builder
         if self.kernel.fold != "largest":
             return _Point(builder.fadd(first.value, then.value))
@@ -376,7 +384,7 @@ class _Emitter:
         return _Point(value, tap, total)
 
     def _finish(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
-        """Divide and store."""
+        """Divide sums, convert and store."""
         builder = self.builder
         divisor = vir.float_of(builder, self.fields["divisor"])
         if self.kernel.held == "f64":
@@ -396,7 +404,7 @@ class _Emitter:
                 builder.store(tap, self._at("b", places["b"], i), align=1)
 
     def _half(self, point: _Point) -> Value:
-        """The bits of the largest half, or of NaN."""
+        """Return the bits of the largest half, or of NaN if any value is NaN."""
         builder, most = self.builder, INFINITIES[self.kernel.held]
         above = builder.icmp_signed(">", point.value, vir.constant(self.vector, most))
         below = builder.icmp_signed("<", point.total, vir.constant(self.vector, -1 - most))
@@ -404,7 +412,7 @@ class _Emitter:
         return builder.select(builder.or_(above, below), nan, _as_integer(builder, point.value))
 
     def _at(self, name: str, pointer: Value, i: int) -> Value:
-        """The i-th point of a tile."""
+        """The address of the i-th vector of a tile."""
         if self.kernel.along == "columns":
             return vir.at(self.builder, pointer, self.sizes[name] * self.kernel.lanes * i)
         return vir.multiple(self.builder, pointer, self.fields[f"{name}_step"], i)
@@ -415,7 +423,7 @@ class _Emitter:
 
 
 def _as_integer(builder: ir.IRBuilder, half: Value) -> Value:
-    """The bits of halves as integers in the order of their values, and back."""
+    """Convert the bits of halves to integers in the order of their values, or back."""
     kind = vir.kind_of(half, I16)
     sign = builder.ashr(half, vir.constant(kind, 15))
     return builder.xor(half, builder.and_(sign, vir.constant(kind, 0x7FFF)))

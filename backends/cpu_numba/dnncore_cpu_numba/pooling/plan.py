@@ -22,14 +22,14 @@ from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import is_streamed, walked
 
 _MAX_COLUMNS = 512
-_BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
-_MOST_BANDS = 1024  # unless buffers are too small; more than any number of threads needs
-_FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
-_MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
+_BAND = 8192  # vectors of taps per band: some microseconds of work
+_MOST_BANDS = 1024  # enough for any thread count; small buffers may need more bands
+_FETCH_BYTES = 1 << 20  # bytes of all tensors; smaller tensors fit into a second-level cache
+_MOST_UNROLLED = 4  # taps along w; larger windows use a loop
 
 
 def fold_steps(fold: PoolingFold) -> list[Step]:
-    """The steps of a fold whose tensors `are_even`."""
+    """Return the steps of a fold whose tensors `are_even`."""
     steps = []
     for nest in _nests(fold):
         if _are_neighbours(nest, fold):
@@ -42,31 +42,34 @@ def fold_steps(fold: PoolingFold) -> list[Step]:
 
 
 def _nests(fold: PoolingFold) -> list[Nest]:
-    """Over batch and channels; the columns are the innermost loop."""
+    """Return loop nests over batch and channels. The innermost loop is the columns."""
     descs = [tensor.desc for tensor in fold.tensors.values()]
     found = nests(descs[0].dims, descs, without=range(2, descs[0].ndims))
     return [nest.ordered() for nest in found]
 
 
 def _are_neighbours(nest: Nest, fold: PoolingFold) -> bool:
-    """Whether the columns are neighbours in all tensors."""
+    """Whether the columns are contiguous in all tensors."""
     return not nest.loops or set(nest.loops[-1].strides[: len(fold.used)]) == {1}
 
 
 def are_even(fold: PoolingFold) -> bool:
-    """Whether either way serves: neighbours along channels or w, and no blocks of space."""
+    """Whether the kernel can work in place or through buffers.
+
+    Channels or positions along w must be contiguous, and no spatial dim may be blocked.
+    """
     if any(dim > 1 for desc in fold.used.values() for dim, _ in desc.inner_blocks):
         return False
     return _are_rows(fold) or all(_are_neighbours(nest, fold) for nest in _nests(fold))
 
 
 def _are_rows(fold: PoolingFold) -> bool:
-    """Whether places along w are neighbours in all tensors."""
+    """Whether positions along w are contiguous in all tensors."""
     return all(desc.strides[-1] == 1 or desc.dims[-1] == 1 for desc in fold.used.values())
 
 
 def _in_place(fold: PoolingFold, part: Nest) -> Step:
-    """A step whose kernel works on the tensors themselves."""
+    """Return a step whose kernel works on the tensors in place."""
     columns = part.loops[-1].extent
     strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
     result, source = (fold.tensors[name].desc for name in ("result", "a"))
@@ -90,7 +93,11 @@ def _step(
     fold: PoolingFold, part: Nest, bands: _Bands, strides: Sequence[tuple[int, ...]],
     values: Mapping[str, Any],
 ) -> Step:  # fmt: skip
-    """A step. strides: the bytes along d, h and w of result, a, b. values: for one of the ways."""
+    """Return a step.
+
+    strides: bytes along d, h and w of result, a and b. values: parameters that depend on whether
+    the kernel works in place or through buffers.
+    """
     depths, _, widths = fold.axes
     segments = [
         [segment for d in range(len(depths.taps)) for segment in depths.segments(d, d + 1)],
@@ -110,7 +117,7 @@ def _step(
 
 
 def _height(fold: PoolingFold, columns: int) -> int:
-    """Rows of results that are work enough for a band."""
+    """Return the number of rows of results that are enough work for a band."""
     vectors = -(-columns // BEST.lanes)
     taps = math.prod(int(axis.taps.max(initial=1)) for axis in fold.axes[:2])
     work = -(-_BAND // max(1, vectors * taps * int(fold.axes[2].taps.sum())))
@@ -118,12 +125,12 @@ def _height(fold: PoolingFold, columns: int) -> int:
 
 
 def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
-    """The bytes between places along d, h and w."""
+    """Return the strides along d, h and w in bytes."""
     return (0,) * (5 - desc.ndims) + tuple(desc.itemsize * s for s in desc.strides[2:])
 
 
 def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
-    """The kernel for this number of neighbouring columns."""
+    """Return the kernel for this number of contiguous columns."""
     lanes = min(4 * BEST.lanes // fold.itemsize, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
     width = width if width <= _MOST_UNROLLED else 1
@@ -141,7 +148,7 @@ def _rows(
     segments: Sequence[windows.WindowSegment],
     strides: Sequence[tuple[int, ...]],
 ) -> np.ndarray:
-    """A table along a dim."""
+    """Return the table of segments along a dim."""
     rows, period = [], fold.axes[dim].period
     for segment in segments:
         result, source = (segment.first, period), (segment.source, segment.source_step)
@@ -156,7 +163,7 @@ def _rows(
 def _fields(
     fold: PoolingFold, columns: int, strides: Sequence[tuple[int, ...]]
 ) -> dict[str, float]:
-    """The fields of the kernel that stay."""
+    """Return the kernel's fields that are equal for all calls."""
     fields: dict[str, float] = dict.fromkeys(FIELDS.fields, 0)
     fields["columns"] = columns
     _, a, b = strides
@@ -174,9 +181,10 @@ def _fields(
 
 @dataclass(frozen=True)
 class _Bands:
-    """Rows of results.
+    """Bands of rows of results.
 
-    table: of `BAND`; runs: what it refers to. rows: the most of result, a and b that a band needs.
+    table: records `BAND`. runs: the segments that the table refers to. rows: the most rows of
+    result, a and b that a band needs.
     """
 
     table: np.ndarray
@@ -184,14 +192,14 @@ class _Bands:
     rows: tuple[int, int, int]
 
     def planes(self, fold: PoolingFold) -> list[int]:
-        """The bytes of the buffers of result, a and b, of one depth."""
+        """Return the bytes that one depth takes in the buffers of result, a and b."""
         return [
             SIDE * _held(fold, name, desc) * desc.dims[-1] * rows
             for (name, desc), rows in zip(fold.used.items(), self.rows, strict=False)
         ]
 
     def places(self, fold: PoolingFold) -> list[int]:
-        """The offset of each buffer, and the end of all."""
+        """Return the offset of each buffer, then the end of the last one."""
         depth = int(fold.axes[0].taps.max())
         depths = 1, depth, 1 if fold.name == "largest" else depth
         sizes = [n * depth for n, depth in zip(self.planes(fold), depths, strict=False)]
@@ -199,7 +207,7 @@ class _Bands:
 
 
 def _fitting(fold: PoolingFold) -> _Bands | None:
-    """Bands whose buffers fit into the room, if there are any."""
+    """Return bands whose buffers fit into `BUFFERS` bytes, or None."""
     least = sum(SIDE * _held(fold, name, desc) * desc.dims[-1] for name, desc in fold.used.items())
     if least > tasks.BUFFERS:
         return None
@@ -213,7 +221,7 @@ def _fitting(fold: PoolingFold) -> _Bands | None:
 
 
 def _cut(fold: PoolingFold, height: int) -> _Bands:
-    """Bands of `height` rows."""
+    """Return bands of `height` rows."""
     depths, heights, _ = fold.axes
     table: list[Any] = []
     runs: list[Any] = []
@@ -235,12 +243,12 @@ def _cut(fold: PoolingFold, height: int) -> _Bands:
 
 
 def _held(fold: PoolingFold, name: str, desc: MemoryDesc) -> int:
-    """The bytes of an element in a buffer: of b as it is, of the others as they are computed."""
+    """Return the bytes of an element in a buffer. b keeps its type; others have type `held`."""
     return desc.itemsize if name == "b" else fold.itemsize
 
 
 def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
-    """A step whose kernel works on buffers."""
+    """Return a step whose kernel works on buffers."""
     columns, planes, views = part.loops[-1], bands.planes(fold), []
     strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
     moves = [0] * len(strides)

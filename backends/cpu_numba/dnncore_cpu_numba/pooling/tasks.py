@@ -1,10 +1,10 @@
-"""The native loop of pooling around its kernel: bands of rows of results.
+"""The native loop of pooling: calls the kernel for bands of rows of results.
 
-A band is cut into runs of rows and segments along w whose results have the same taps: one call of
-the kernel each. Tables contain the offsets of places along d, of runs and of segments in each
-tensor, and their taps. If channels are neighbours in memory, the kernel works in place. If places
-along w are neighbours, up to 16 channels are transposed into buffers, and the results are
-transposed back.
+A band is divided into runs of rows, and each row into segments along w. All results of a run and a
+segment have the same taps; one kernel call computes them. Tables hold the taps, and the offsets in
+each tensor, of positions along d, of runs and of segments. If channels are contiguous in memory,
+the kernel works in place. If positions along w are contiguous, up to 16 channels are transposed
+into buffers, and the results are transposed back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, SIDE, TRANSPOSED
 from dnncore_cpu_numba.pooling.kernel import FIELDS, POOLING_CALL
 
-BUFFERS = 256 << 10  # bytes for all buffers, a part of a second-level cache
+BUFFERS = 256 << 10  # bytes of all buffers; they fit into a second-level cache
 
 TENSORS = Record("tensors of a fold", ("result a b", "address"))
 ALONG = Record(
@@ -71,12 +71,12 @@ POOL = Record(
 )
 _RESULT, _A, _B = (TENSORS.field(name).slot for name in ("result", "a", "b"))
 _FIELDS, _ROOM = FIELDS.size, BUFFERS // 8
-_FEW = 8  # places along w that are no tile
+_FEW = 8  # fewer positions along w do not fill a tile
 
 
 @task(POOL)
 def pool(params, begin, end):
-    """Bands of rows of results, of all columns."""
+    """Compute the items [begin, end): bands of rows of results of all columns."""
     bands, template = params.band_count, address(params.fields)
     fields, position, tensors = FIELDS.room(), stack(MAX_LOOPS), TENSORS.room()
     buffers, starts = stack(_ROOM), TENSORS.room()
@@ -120,7 +120,7 @@ def _compute_band(params, fields, band, starts):
 
 @device
 def _set_taps(params, fields, d, h, w):
-    """Set the first tap of the box, the start value and the divisor."""
+    """Set the first tap of the box, the initial value and the divisor."""
     taps = d.taps * h.taps * w.taps
     first, start = 0, params.empty
     if taps:
@@ -134,7 +134,7 @@ def _set_taps(params, fields, d, h, w):
 
 @device
 def _set_ahead(fields, h):
-    """The rows that the next line of results reads and this one does not; backward none."""
+    """Set the rows that the next line of results reads and this line does not; none backward."""
     row, rows = fields.a_h, 0
     if row:
         rows = h.a_step // row
@@ -144,7 +144,7 @@ def _set_ahead(fields, h):
 
 @device
 def _set_loops(fields, h, w):
-    """Tiles run along w, along h where a segment is too short for one, or along both as one."""
+    """Set the loops: tiles run along w, along h if a segment is short, or along both joined."""
     rows, places = h.count, w.count
     joined = h.result_step == places * w.result_step
     joined = joined and h.a_step == places * w.a_step
@@ -166,7 +166,10 @@ def _set_loops(fields, h, w):
 
 @device
 def _read_band(params, band, tensors, buffers, starts):
-    """Transpose the rows that a band needs; `starts` becomes where row 0 would be in buffers."""
+    """Transpose the rows that a band needs, and set `starts` to row 0 of each buffer.
+
+    Row 0 of the image may lie before the buffer.
+    """
     start, stop, staging = band.start, band.stop, params.staging
     for tap in range(params.d[band.depth].taps):
         depth = band.source_depth + tap * band.depth_step
@@ -185,7 +188,7 @@ def _read_band(params, band, tensors, buffers, starts):
 
 @device
 def _set_row_zero(staging, tensor, first, buffers, starts):
-    """Set the address that row 0 would have in a buffer that begins with row `first`."""
+    """Set the address that row 0 would have in a buffer whose first row is `first`."""
     view = staging.views[tensor]
     row = SIDE * view.item * view.width
     store_i64(starts, tensor, buffers + view.buffer - first * row)
@@ -193,7 +196,7 @@ def _set_row_zero(staging, tensor, first, buffers, starts):
 
 @device
 def _write_band(params, band, tensors, buffers):
-    """Transpose the results back."""
+    """Transpose the results of a band from the buffers to memory."""
     staging = params.staging
     for i in range(1 + staging.b_written):
         view, move = staging.views[_B * i], staging.moves[_B * i]
@@ -204,7 +207,7 @@ def _write_band(params, band, tensors, buffers):
 
 @device
 def _move_rows(staging, move, view, image, buffer, depth, start, stop, inwards):
-    """Transpose the rows [start, stop) into a buffer or back."""
+    """Transpose the rows [start, stop) into a buffer, or back if not `inwards`."""
     width, item = view.width, view.item
     image += depth * view.depth + start * view.height
     rows, length = stop - start, width

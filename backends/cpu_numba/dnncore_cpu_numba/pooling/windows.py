@@ -1,8 +1,8 @@
 """Windows along one spatial dim, forward and backward: the taps of each result.
 
-Forward, a result is a window and its taps read src; backward, a result is a cell of diff_src and
-its taps read the windows that see it. Either way the taps of a place are evenly spaced, and so are
-the places that they read.
+Forward, a result is a window, and its taps read cells of src. Backward, a result is a cell of
+diff_src, and its taps read the windows that contain it. In both directions the taps of a result
+are evenly spaced, and so are the positions that they read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ Places = np.ndarray[Any, Any]
 
 @dataclass
 class WindowSegment:
-    """Results `first`, `first + period`, ... with as many taps.
+    """Results `first`, `first + period`, ... that have the same number of taps.
 
-    source: where the first tap of the first result reads; of the next ones `source_step` further.
-    tap: the first tap's number; those of the next ones are the same, or of no interest.
+    source: the position that the first tap of the first result reads. From result to result it
+    moves by `source_step`. tap: the number of the first result's first tap. Later results have the
+    same number, unless tap numbers do not matter.
     """
 
     first: int
@@ -36,10 +37,10 @@ class WindowSegment:
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """One dim: for each result its first tap, how many it has, and where the first one reads.
+    """One dim: for each result its first tap, its tap count, and the position the first tap reads.
 
-    tap_step, source_step: from one tap to the next. period: the results so far apart have the taps
-    of each other, but for the borders.
+    tap_step, source_step: the steps of tap number and position from tap to tap. period: except at
+    the borders, results at this distance have the same taps.
     """
 
     tap: Places
@@ -50,7 +51,7 @@ class Along:
     period: int
 
     def reads(self, first: int, last: int) -> tuple[int, int]:
-        """The first place that the results [first, last) read, and behind the last."""
+        """Return the range [start, stop) of positions that the results [first, last) read."""
         source, taps = self.source[first:last], self.taps[first:last]
         source, taps = source[taps > 0], taps[taps > 0]
         if not len(source):
@@ -61,7 +62,7 @@ class Along:
     def segments(
         self, first: int = 0, last: int | None = None, *, by_tap: bool = True
     ) -> list[WindowSegment]:
-        """The results [first, last) in segments; by_tap: where the taps' numbers matter."""
+        """Divide the results [first, last) into segments. by_tap: tap numbers matter."""
         last, found = len(self.taps) if last is None else last, []
         for start in range(first, min(first + self.period, last)):
             part = slice(start, last, self.period)
@@ -83,9 +84,9 @@ class Along:
 
 
 def _evenly_spaced(values: Places) -> Iterator[tuple[int, int, int]]:
-    """(first, count, step) of runs of evenly spaced values, in order."""
+    """Yield (first, count, step) of each run of evenly spaced values, in order."""
     first, steps = 0, np.diff(values)
-    ends = (np.flatnonzero(np.diff(steps)) + 2).tolist()  # behind them a step is another one
+    ends = (np.flatnonzero(np.diff(steps)) + 2).tolist()  # where the step changes
     for last in (*ends, len(values)):
         count = last - first
         yield first, count, int(steps[first]) if count > 1 else 0
@@ -95,7 +96,7 @@ def _evenly_spaced(values: Places) -> Iterator[tuple[int, int, int]]:
 def forward(
     results: int, sources: int, kernel: int, stride: int, dilation: int, padding: int
 ) -> Along:
-    """The cells of each window; dilation 1 is dense."""
+    """Return the cells of each window. Dilation 1 is dense."""
     start = np.arange(results) * stride - padding
     low = np.maximum(0, -(start // dilation))
     high = np.minimum(kernel - 1, (sources - 1 - start) // dilation)
@@ -105,14 +106,15 @@ def forward(
 def backward(
     results: int, sources: int, kernel: int, stride: int, dilation: int, padding: int
 ) -> Along:
-    """The windows that see each cell: of tap k the one at (cell + padding - k * dilation) / stride.
+    """Return the windows that contain each cell.
 
-    results: cells. sources: windows.
+    Tap k of a cell reads window (cell + padding - k * dilation) / stride. results: the number of
+    cells. sources: the number of windows.
     """
     cell = np.arange(results) + padding
     shared = math.gcd(stride, dilation)
     step = stride // shared
-    first = np.full(stride, kernel)  # the first tap of each remainder; some have none
+    first = np.full(stride, kernel)  # first tap per remainder; `kernel` if there is none
     for tap in range(min(step, kernel)):
         first[tap * dilation % stride] = tap
     first = first[cell % stride]
