@@ -1,4 +1,4 @@
-"""Convolution in three directions; `implementations` lists who computes it, best first.
+"""Convolution in three directions. `implementations` lists the implementations, best first.
 
-An operation: no layer imports it. `reorder` imports its Winograd weights.
+No layer imports this operation. `reorder` imports its Winograd weights.
 """

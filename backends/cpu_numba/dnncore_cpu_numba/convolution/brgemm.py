@@ -1,9 +1,9 @@
 """Direct convolution by batch-reduce GEMM, forward and backward by data: taps are the batch.
 
-A tile is some pixels of dst times some vectors of output channels; the batch runs over taps, in
+A tile is some pixels of dst times some vectors of output channels. The batch runs over taps, in
 blocks of input channels, so that each tile is finished in registers. Backward by data is the same
-loop over diff_dst, once per phase of the strides. Where windows leave the image, tiles have fewer
-taps. An image whose layout does not serve is first copied into the scratchpad.
+loop over diff_dst, once per phase of the strides. If windows leave the image, tiles have fewer
+taps. Images in unsuitable layouts are first copied to the scratchpad.
 """
 
 from __future__ import annotations
@@ -34,29 +34,32 @@ from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
 from dnncore_cpu_numba.runtime.program import Arg
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-FEW_CHANNELS = 4  # of a plain image, such as an input with its colours
+FEW_CHANNELS = 4  # most channels of images that stay plain, such as colour images
 
 
 class Brgemm(PlannedConvolution):
-    """Base of the three directions: the formats that they need."""
+    """Base of the three directions: their formats."""
 
     def activations(self, g: Geometry, spatial: str) -> tuple[str, str]:
-        """Activations become blocked where channels fill the blocks, else channels last.
+        """Return blocked tags if the channels fill the blocks, otherwise channels last.
 
-        The input of a network, with few channels, stays plain, as users have it, where no window
-        leaves it; elsewhere, measured, the rows of windows are read quicker channels last.
+        An input with few channels, as networks have, stays plain if no window leaves it. If windows
+        leave it, rows of windows are read faster with channels last (measured).
         """
         src, dst = (self.tag(per_group, spatial, g) for per_group in (g.ic, g.oc))
         few = not g.backward and g.groups == 1 and g.ic <= FEW_CHANNELS
         return f"nc{spatial}" if few and g.is_inside and g.kernel[2] > 1 else src, dst
 
     def tag(self, per_group: int, spatial: str, _g: Geometry) -> str:
-        """The tag of activations with `per_group` channels per group."""
+        """Return the tag of activations with `per_group` channels per group."""
         blocked = per_group % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
     def weights_format(self, op: Convolution) -> str | MemoryDesc:
-        """Vectors of the output's channels; inside, the image's channels in its own runs."""
+        """Return a format with vectors of output channels.
+
+        The input channels are in runs of the same length as in the image.
+        """
         g, lanes = Geometry.of(op), self.isa.lanes
         read, written = "oi" if g.backward else "io"
         if (group := self.arithmetic(op).group) > 1:
@@ -71,11 +74,14 @@ class Brgemm(PlannedConvolution):
         return weights_tag(op, f"{written.upper()}{outer}", f"{inner}{lanes}{written}")
 
     def room(self, _per_group: int) -> str:
-        """The tag of a 5-D image that is copied since its layout does not serve."""
+        """Return the tag for the copy of a 5-D image in an unsuitable layout."""
         return "acdeb"
 
     def serves(self, image: Image, per_group: int) -> bool:
-        """Whether runs of channels are long, or so few that rows of taps do as well."""
+        """Whether tiles can read the image.
+
+        Runs of channels must be long, or there must be few channels and contiguous rows of taps.
+        """
         if image.is_channels_last or image.run == self.isa.lanes:
             return image.is_channels_last or per_group % image.run == 0
         return image.run == 1 and per_group <= FEW_CHANNELS and image.spatial[2] in (0, image.size)
@@ -85,10 +91,10 @@ class Brgemm(PlannedConvolution):
         border: tuple[Sequence[int], Sequence[int]] | None = None,
         order: Sequence[int] | None = None,
     ) -> Image:  # fmt: skip
-        """An image that tiles can read.
+        """Return the tensor, or a copy, as an image that tiles can read.
 
-        border: (pixels before the tensor's first one, size) of an image with a border of zeros.
-        order: of the channels, if not the tensor's.
+        border: (pixels before the tensor's first pixel, size) of an image with a border of zeros.
+        order: the order of the channels if it differs from the tensor's.
         """
         tensor = as_5d(tensor)
         left, size = border or ((0, 0, 0), tensor.desc.dims[2:])
@@ -102,7 +108,7 @@ class Brgemm(PlannedConvolution):
         return Image.chosen(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
     def _read_weights(self, plan: ProgramPlan, op: Convolution) -> Tensor:
-        """The filter in this direction's format, as 6-D."""
+        """Return the weights in this direction's format as a 6-D tensor."""
         weights = plan.read(plan.tensors["weights"], self.weights_format(op))
         return weights_as_6d(weights, op.src_role.ndims)
 
@@ -110,10 +116,10 @@ class Brgemm(PlannedConvolution):
         self, plan: ProgramPlan, op: Convolution, attr: Attributes, per_group: int,
         order: Sequence[int] | None = None, *, fused: bool = True,
     ) -> tuple[Epilogue, list[Matrix]]:  # fmt: skip
-        """The stages at the end of tiles, and their operands.
+        """Return the stages of the epilogue and their operands.
 
-        Operands whose layout does not serve are read as channels last, those in another order of
-        channels as f32. fused: as in `epilogue.Sum`.
+        Operands in unsuitable layouts are copied to channels last. If channels are in another
+        order, operands are converted to f32. fused: as in `epilogue.Sum`.
         """
         terms = Terms.of(plan, op, attr, partial(_as_dst, op))
         tensors = [
@@ -141,7 +147,7 @@ class Brgemm(PlannedConvolution):
         self, plan: ProgramPlan, tensor: Tensor, per_group: int, attr: Attributes,
         order: Sequence[int] | None = None,
     ) -> tuple[Matrix, Literal["zeroed", "masked"]]:  # fmt: skip
-        """The output as a matrix, and the microkernel's `edge` for its last channels."""
+        """Return the output as a matrix, and the microkernel's `edge` for its last channels."""
         tensor = as_5d(tensor)
         image = None if order else Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:
@@ -155,7 +161,7 @@ class Brgemm(PlannedConvolution):
 class BrgemmData(Brgemm):
     """Forward and backward by data.
 
-    Weights become `OIhw16i16o` or `IOhw16o16i` (with the lanes of the instruction set).
+    Weights of format `any` become `OIhw16i16o` or `IOhw16o16i` for 16 lanes.
     """
 
     data_types = (*FLOATS, "f64", *INTEGERS)
@@ -164,7 +170,7 @@ class BrgemmData(Brgemm):
     def accept(
         self, op: Convolution, attr: Attributes, engine: Any, hint: object
     ) -> Accepted | Refused:
-        """Plan with as many lanes as a vector has elements."""
+        """Plan with the lanes of a vector of this element type."""
         isa = self.arithmetic(op).vectors_of(self.isa)
         own = self if self.isa in DOT_ISAS or isa == self.isa else type(self)(isa)
         return PlannedConvolution.accept(own, op, attr, engine, hint)
@@ -174,23 +180,23 @@ class BrgemmData(Brgemm):
         return super().refused(op, attr) or refuse_varying(op, attr, self.arithmetic(op).group)
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
-        """Products of groups of channels, where the instruction set has them."""
+        """Return products of groups of channels if the instruction set has such products."""
         return Arithmetic.of(op.tensors()[0][1], op.weights_role, self.isa)
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
-        """The result, and the factors if they are multiplied as they are."""
+        """Return the result and bias, and the factors if they are not converted to f32."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
         return (op.result_name, op.BIAS, *(() if self.arithmetic(op).converts else factors))
 
     def resolved(self, op: Convolution) -> Convolution:
-        """Groups of channels are contiguous in activations with channels last."""
+        """Use channels last for products of groups, because groups are contiguous there."""
         is_grouped = self.arithmetic(op).group > 1
         return super().resolved(with_channels_last(op) if is_grouped else op)
 
     def utilisation(self, op: Convolution) -> float:
-        """The utilisation of tiles of pixels of one phase by the output's channels.
+        """Return the utilisation of tiles of pixels of one phase by output channels.
 
-        Blocks with padding are stored whole.
+        Blocks with padding are stored completely.
         """
         g = Geometry.of(op)
         pixels = -(-op.result.dims[-1] // g.phase_stride[2])
@@ -254,19 +260,19 @@ class BrgemmData(Brgemm):
 
 
 def with_channels_last(op: Convolution) -> Convolution:
-    """The operation with this format of activations in place of `any`."""
+    """Return the operation with channels last in place of `any` for activations."""
     last = f"n{spatial_tag(op.src_role.ndims)}c"
     return op.resolve_any(**{op.SRC: last, op.DST: last})
 
 
 def _zero_point(plan: ProgramPlan, name: str) -> Term | None:
-    """The zero point of a tensor, which has one value; None if it has none."""
+    """Return the zero point of a tensor, which has one value; None without a zero point."""
     tensor = plan.tensors.get(f"{name}_zero_points")
     return None if tensor is None else Term(Matrix(tensor.address), True, tensor.desc.data_type)
 
 
 def _as_dst(op: Convolution, name: str, tensor: Tensor) -> Tensor:
-    """An argument of the epilogue in the rank of dst."""
+    """Return an argument of the epilogue with the rank of dst."""
     if name in ("src_scales", "weights_scales", "bias"):
         count = tensor.desc.nelems
         return tensor.seen_as(tensor.desc.reshape((1, count, *[1] * (op.result.ndims - 2))))
@@ -274,7 +280,7 @@ def _as_dst(op: Convolution, name: str, tensor: Tensor) -> Tensor:
 
 
 def in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:
-    """The pixels of one phase of an image."""
+    """Return the pixels of one phase of an image."""
     steps = matrix.spatial
     *planes, row = scaled(steps, stride)
     address = moved(matrix.address, dot(steps, phase.position))

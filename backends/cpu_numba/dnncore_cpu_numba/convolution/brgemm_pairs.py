@@ -1,9 +1,10 @@
-"""Backward by weights in bf16: pairs of neighbouring pixels are multiplied.
+"""Backward by weights in bf16: products of pairs of neighbouring pixels.
 
 A tile is some input channels times some vectors of output channels of one tap. k runs over pairs of
-pixels of a row of diff_dst, whose rows are the batch. So src is copied with pixels contiguous and a
-border of zeros, and diff_dst with its pixels in pairs. A row of an odd number of pixels ends with a
-zero on both sides; then, and for strides along the row, src is copied for each tap of a row.
+pixels of a row of diff_dst. The rows are the batch. src is therefore copied with contiguous pixels
+and a border of zeros, and diff_dst with its pixels in pairs. If the number of pixels in a row is
+odd, the rows of both copies end with a zero. In this case, and for strides along the row, src is
+copied once for each tap of a row.
 """
 
 from __future__ import annotations
@@ -29,38 +30,38 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-ONE = 0x3F80  # bits of a bf16
-SIZE, PAIR = 2, 4  # bytes
+ONE = 0x3F80  # the bits of 1.0 in bf16
+SIZE, PAIR = 2, 4  # bytes of an element, of a pair
 
 
 class PairedWeights(BrgemmWeights):
-    """Backward by weights and bias; weights become `Ohwi16o`, activations have channels last."""
+    """Backward by weights and bias. `any` becomes `Ohwi16o` for weights, else channels last."""
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
-        """Products of pairs."""
+        """Return products of pairs."""
         return Arithmetic.of(op.src_role, op.dst_role, self.isa)
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
-        """The factors, which are copied as they are."""
+        """Return the factors, which are copied without conversion."""
         return (op.SRC, op.DST)
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
-        """Refuse post-ops, which the implementation of f32 computes."""
+        """Refuse post-ops. The f32 implementation computes them."""
         if attr.post_ops:
             return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
         return super().refused(op, attr)
 
     def resolved(self, op: Convolution) -> Convolution:
-        """Channels last, as forward."""
+        """Resolve activations to channels last, as forward."""
         last = f"n{spatial_tag(op.src_role.ndims)}c"
         return super().resolved(op.resolve_any(**{op.SRC: last, op.DST: last}))
 
     def weights_format(self, op: Convolution) -> str:
-        """Vectors of output channels, for each input channel."""
+        """Return a format with vectors of output channels for each input channel."""
         return weights_tag(op, "O", f"i{self.isa.lanes}o")
 
     def utilisation(self, op: Convolution) -> float:
-        """The utilisation of tiles of input by output channels."""
+        """Return the utilisation of tiles of input channels by output channels."""
         g = Geometry.of(op)
         return 0.9 * self.arithmetic(op).speed(self.isa) * utilisation(self.isa, g.ic, g.oc)
 
@@ -93,7 +94,7 @@ class PairedWeights(BrgemmWeights):
     def _read_pairs(
         self, plan: ProgramPlan, diff_dst: Tensor, g: Geometry
     ) -> tuple[Matrix, list[int]]:
-        """B, and the offsets of the rows of all images in it."""
+        """Return B, and the offsets of the rows of all images in B."""
         desc, lanes = diff_dst.desc, self.isa.lanes
         n, channel, z, y, x = desc.strides
         dims = (g.batch, *g.dst[:2], g.groups, g.dst[2], g.oc)
@@ -108,16 +109,19 @@ class PairedWeights(BrgemmWeights):
         return Matrix(room.address, (steps[3],), block=steps[5]), rows
 
     def _read_rows(self, plan: ProgramPlan, src: Tensor, g: Geometry, tap: int | None) -> Tensor:
-        """src with pixels contiguous and a border of zeros; tap: of a row, which alone is read."""
+        """Return src with contiguous pixels and a border of zeros.
+
+        tap: the tap of a row whose pixels are copied; None copies the pixels of all taps.
+        """
         *outside, across = g.span
         if tap is None:
             room = MemoryDesc((g.batch, g.groups * g.ic, *outside, across), "bf16", "abcde")
             return plan.read(src, room, (0, 0, *g.padding))
         length = 2 * -(-g.dst[2] // 2)
         room = MemoryDesc((g.batch, g.groups * g.ic, *outside, length), "bf16", "abcde")
-        first = tap * g.dilation[2] - g.padding[2]  # in src, of pixel 0
+        first = tap * g.dilation[2] - g.padding[2]  # position in src that pixel 0 reads
         stride, width = g.stride[2], src.desc.dims[4]
-        start = max(0, -(first // stride))  # of the pixels inside
+        start = max(0, -(first // stride))  # first pixel that reads inside src
         stop = min(g.dst[2], max(start, (width - 1 - first) // stride + 1))
         desc = src.desc
         *steps, step = desc.strides
@@ -136,7 +140,7 @@ class PairedWeights(BrgemmWeights):
         self, plan: ProgramPlan, g: Geometry, src: Tensor, b: Matrix, rows: list[int], c: Matrix,
         tap: int | None,
     ) -> None:  # fmt: skip
-        """Append the products of a tap of each row, or of all."""
+        """Append the products of one tap of each row, or of all taps if `tap` is None."""
         n, channel, *spatial = (SIZE * stride for stride in src.desc.strides)
         kernel = g.kernel
         planes = list(scaled(spatial, g.dilation))
@@ -165,7 +169,7 @@ class PairedWeights(BrgemmWeights):
     def _plan_bias_of_pairs(
         self, plan: ProgramPlan, g: Geometry, b: Matrix, rows: list[int]
     ) -> None:
-        """The sum over all pixels: a product with ones."""
+        """Append the sum over all pixels, which is a product with ones."""
         bias = plan.write(plan.tensors["diff_bias"], "a")
         k = -(-g.dst[2] // 2)
         ones = Table(np.full(max(1, 2 * k), ONE, np.uint16))
@@ -183,6 +187,6 @@ class PairedWeights(BrgemmWeights):
 
 
 def _in_one_row(tensor: Tensor) -> Tensor:
-    """The image with all pixels in one row."""
+    """Return the image with all pixels in one row."""
     n, c, *spatial = tensor.desc.dims
     return tensor.seen_as(tensor.desc.reshape((n, c, 1, 1, spatial[0] * spatial[1] * spatial[2])))

@@ -1,11 +1,11 @@
 """Direct convolution by batch-reduce GEMM, backward by weights: rows of pixels are the batch.
 
-A tile is some input channels times some vectors of output channels of one tap; k runs over those
-pixels of a row of diff_dst that see the tap inside the image. The rows of all images are reduced a
-few at a time, so that what they read of src and diff_dst stays in cache while all tiles pass.
+A tile is some input channels times some vectors of output channels of one tap. k runs over the
+pixels of a row of diff_dst for which the tap is inside the image. A few rows are reduced at a time,
+so that their parts of src and diff_dst stay in cache while all tiles are computed.
 
-Of an image with few channels, tiles hold those of all taps of a row of the filter; such an image is
-copied with a border where it has one.
+If an image has few channels, a tile holds the channels of all taps of a row of weights. If windows
+leave such an image, it is copied with a border.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 Offsets = np.ndarray[Any, Any]
 
-REDUCTION = 1600  # pixels of a chunk: a second-level cache holds so many of a panel and of src
-VECTORS = 3  # of output channels in a panel; four are not faster, since src passes the cache
-BORDERED_BYTES = 1 << 20  # of the images that get a border at a time
-FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
+REDUCTION = 1600  # pixels of a chunk; their panel and src fit into a second-level cache
+VECTORS = 3  # vectors of output channels in a panel; four are not faster, as src leaves the cache
+BORDERED_BYTES = 1 << 20  # bytes of the images that are copied with a border at a time
+FEW_ROWS = 8  # input channels of a tap; fewer do not fill the rows of a tile
 
 
 class BrgemmWeights(Brgemm):
-    """Backward by weights and bias; weights become `OIhw16i16o`, as forward."""
+    """Backward by weights and bias. Weights of format `any` become `OIhw16i16o`, as forward."""
 
     def table_entries(self, g: Geometry) -> int:
-        """One for each row of pixels."""
+        """Return one entry for each row of pixels."""
         return g.batch * g.dst[0] * g.dst[1]
 
     def activations(self, g: Geometry, spatial: str) -> tuple[str, str]:
-        """diff_dst becomes blocked, with padding if needed, as tiles read it."""
+        """Return a blocked tag for diff_dst, with padding if needed, because tiles read blocks."""
         src, diff_dst = super().activations(g, spatial)
         return src, f"nC{spatial}{self.isa.lanes}c" if g.groups == 1 else diff_dst
 
     def utilisation(self, op: Convolution) -> float:
-        """The utilisation of tiles of input by output channels."""
+        """Return the utilisation of tiles of input channels by output channels."""
         g = Geometry.of(op)
         return 0.9 * utilisation(self.isa, g.kernel[2] * g.ic, g.oc)
 
@@ -81,7 +81,7 @@ class BrgemmWeights(Brgemm):
     ) -> None:  # fmt: skip
         """Append the step that sums over some images.
 
-        g: their geometry. first: their first one. b: diff_dst from there on.
+        g: the geometry of these images. first: the first of them. b: diff_dst from this image on.
         """
         few = g.ic < FEW_ROWS
         border = (g.padding, g.span) if few else None
@@ -112,7 +112,7 @@ class BrgemmWeights(Brgemm):
         plan.add_steps(loop)
 
     def _plan_bias(self, plan: ProgramPlan, g: Geometry, diff_dst: Image, b: Matrix) -> None:
-        """The sum over all pixels: a product with ones."""
+        """Append the sum over all pixels, which is a product with ones."""
         bias = plan.write(plan.tensors["diff_bias"], "a")
         ones = Table(np.ones(max(1, g.dst[2]), np.float32))
         c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
@@ -128,7 +128,10 @@ class BrgemmWeights(Brgemm):
         plan.add_steps(loop)
 
     def _read_blocks(self, plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Image:
-        """diff_dst with channels in vectors, a group's first in a new one, pixels without gap."""
+        """Return diff_dst with channels in vectors and contiguous pixels.
+
+        Each group begins with a new vector.
+        """
         tensor, lanes = as_5d(tensor), self.isa.lanes
         desc = tensor.desc
         whole = -(-g.oc // lanes) * lanes
@@ -153,7 +156,7 @@ class BrgemmWeights(Brgemm):
     def _read_operands(
         self, plan: ProgramPlan, op: Convolution, attr: Attributes, run: int
     ) -> tuple[list[bool], list[Matrix]]:
-        """The post-ops' operands, and which of them are broadcast along output channels."""
+        """Return, of the post-ops' operands, broadcast flags along output channels and matrices."""
         operands, matrices = plan.operands(attr), []
         splats = [operand.desc.dims[-op.src_role.ndims] == 1 for operand in operands]
         for operand, splat in zip(operands, splats, strict=True):
@@ -164,9 +167,9 @@ class BrgemmWeights(Brgemm):
         return splats, matrices
 
     def _matrix(self, tensor: Tensor, op: Convolution, run: int) -> Matrix:
-        """A filter: rows are input channels of a tap, columns output channels.
+        """Return weights as a matrix: rows are input channels of a tap, columns output channels.
 
-        Its outer dims are groups and runs of input channels, its planes the kernel's.
+        The outer dims are groups and runs of input channels. The planes are the kernel's dims.
         """
         desc = weights_as_6d(tensor, op.src_role.ndims).desc
         group, block, _, *kernel = steps(desc)
@@ -179,7 +182,7 @@ class BrgemmWeights(Brgemm):
 
 
 def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
-    """The number of images that are read at a time. Copies with borders limit it."""
+    """Return the number of images that are read at a time. Copies with borders limit it."""
     apart = all(dim for dim, _ in src.inner_blocks) and not attr.post_ops
     if g.ic >= FEW_ROWS or g.is_inside or not apart:
         return max(1, g.batch)
@@ -187,7 +190,10 @@ def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
 
 
 def _joined(problem: MatrixProblem) -> MatrixProblem:
-    """The same problem with the rows of neighbouring taps joined; all taps see all pixels."""
+    """Return an equal problem with the rows of neighbouring taps joined.
+
+    Each tap must be inside the image for all pixels.
+    """
     cover = cast(Taps, problem.cover)
     *outside, across = cover.kernel
     chunks = [
@@ -199,11 +205,12 @@ def _joined(problem: MatrixProblem) -> MatrixProblem:
 
 @dataclass(frozen=True, eq=False)
 class _Pixels:
-    """Rows of pixels of diff_dst, a part of the reduction; a batch is the tap that they see.
+    """Rows of pixels of diff_dst: a part of the reduction. A batch stands for a tap.
 
-    a, b: where each row's first pixel lies in src, for the first tap, and in diff_dst, in bytes.
-    step: from pixel to pixel. seen: for each tap along D and H, whether each row sees it inside the
-    image. along: for each tap along W, the first pixel that sees it and their number.
+    a, b: the offsets of the first pixel of each row in src, for the first tap, and in diff_dst, in
+    bytes. step: bytes from pixel to pixel in src and in diff_dst. seen: for each tap along D and H,
+    whether it is inside the image for each row. along: for each tap along W, the first pixel for
+    which it is inside, and the number of such pixels.
     """
 
     a: Offsets
@@ -218,10 +225,10 @@ class _Pixels:
 
     @classmethod
     def of(cls, g: Geometry, src: Image, diff_dst: Image, padding: Triple) -> _Pixels:
-        """All rows of all images."""
+        """Return all rows of all images."""
         steps = scaled(src.spatial, g.stride), diff_dst.spatial
         inside = [_seen(g, dim, padding[dim], src.dims[2 + dim]) for dim in range(3)]
-        together = 1  # rows that follow each other, all seen by all taps
+        together = 1  # contiguous rows for which all taps are inside the image
         if inside[1].all() and inside[2].all() and all(y == g.dst[2] * x for _, y, x in steps):
             most = max(1, REDUCTION // max(1, g.dst[2]))
             fitting = (n for n in range(1, g.dst[1] + 1) if g.dst[1] % n == 0 and n <= most)
@@ -240,16 +247,16 @@ class _Pixels:
 
     @property
     def k(self) -> int:
-        """A divisor of the k of all elements."""
+        """A common divisor of the k of all elements."""
         return math.gcd(*(count for _, count in self.along))
 
     @property
     def depth(self) -> int:
-        """The products that are added up for an element, at most."""
+        """The most products that are summed for an element."""
         return len(self.a) * self.width
 
     def chunks(self, length: int) -> list[_Pixels]:
-        """The rows in parts of `length` rows, at least one."""
+        """Return the rows in parts of `length` rows. There is at least one part."""
         length, (seen_z, seen_y) = max(1, length), self.seen
         parts = (slice(at, at + length) for at in range(0, max(1, len(self.a)), length))
         return [
@@ -258,7 +265,7 @@ class _Pixels:
         ]
 
     def table(self, tap: Triple) -> Offsets:
-        """The batch for the microkernel: one segment, an element for each row that sees the tap."""
+        """Return the microkernel's batch: one segment with the rows for which a tap is inside."""
         first, count = self.along[tap[2]]
         seen = self.seen[0][tap[0]] & self.seen[1][tap[1]] & (count > 0)
         pairs = zip((self.a, self.b), self.step, strict=True)
@@ -268,12 +275,12 @@ class _Pixels:
 
 
 def _seen(g: Geometry, dim: int, padding: int, size: int) -> Offsets:
-    """For each tap along a dim and each pixel of diff_dst, whether it lies inside the image."""
+    """Return whether each tap along a dim is inside the image for each pixel of diff_dst."""
     taps = np.arange(g.kernel[dim])[:, None] * g.dilation[dim] - padding
     at = taps + np.arange(g.dst[dim]) * g.stride[dim]
     return (at >= 0) & (at < size)
 
 
 def _places(steps: Sequence[int], counts: Sequence[int]) -> Offsets:
-    """The offsets of all index combinations, the last one fastest."""
+    """Return the offsets of all index combinations. The last index changes fastest."""
     return np.tensordot(steps, np.indices(counts), axes=1).ravel()

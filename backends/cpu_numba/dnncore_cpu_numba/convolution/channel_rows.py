@@ -1,4 +1,4 @@
-"""Activations as matrices: a row per channel, a column per pixel, as plain formats have them."""
+"""Plain activations as matrices: one row per channel, one column per pixel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 
 
 def read_terms(plan: ProgramPlan, op: Convolution, attr: Attributes, g: Geometry) -> Terms:
-    """Bias, scales and zero points as (1, G, channels, 1) or one value, and post-ops."""
+    """Return post-ops, and bias, scales and zero points as (1, G, channels, 1) or one value."""
 
     def as_dst(name: str, tensor: Tensor) -> Tensor:
         if name == "bias":
@@ -26,26 +26,26 @@ def read_terms(plan: ProgramPlan, op: Convolution, attr: Attributes, g: Geometry
 
 
 def read_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
-    """An activation as (N, G, channels, pixels)."""
+    """Return an activation as (N, G, channels, pixels)."""
     tensor = as_5d(tensor)
     return _as_matrices(plan.read(tensor, _with_rows(tensor.desc)), g.groups)
 
 
 def write_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry, attr: Attributes) -> Tensor:
-    """An output, or room for it, as (N, G, channels, pixels)."""
+    """Return an output, or a tensor for it, as (N, G, channels, pixels)."""
     tensor = as_5d(tensor)
     tensor = plan.write(tensor, _with_rows(tensor.desc), old=attr.reads_dst)
     return _as_matrices(tensor, g.groups)
 
 
 def _read_operands(plan: ProgramPlan, attr: Attributes, g: Geometry) -> list[Tensor]:
-    """The post-ops' operands as (N, G, channels, pixels of dst), any of which may be 1."""
+    """Return the post-ops' operands as (N, G, channels, pixels of dst). Any dim may be 1."""
     operands = map(as_5d, plan.operands(attr))
     return [_as_matrices(_with_pixels(plan, operand, g.dst), g.groups) for operand in operands]
 
 
 def _with_pixels(plan: ProgramPlan, tensor: Tensor, pixels: Triple) -> Tensor:
-    """A tensor with rows of so many pixels, or of one if it is broadcast along all of them."""
+    """Return a tensor with this number of pixels, or with one if it is broadcast along all."""
     dims = tensor.desc.dims
     wanted = MemoryDesc((*dims[:2], *(ONES if dims[2:] == ONES else pixels)))
     serves = wanted.dims == dims and _with_rows(tensor.desc) is None
@@ -53,7 +53,7 @@ def _with_pixels(plan: ProgramPlan, tensor: Tensor, pixels: Triple) -> Tensor:
 
 
 def _with_rows(desc: MemoryDesc) -> MemoryDesc | None:
-    """The plain layout, None if the pixels of each channel lie dense and in order already."""
+    """Return the plain layout, None if the pixels of each channel are dense and in order."""
     plain = desc.with_format("abcde")
     spatial = zip(desc.dims[2:], desc.strides[2:], plain.strides[2:], strict=True)
     has_rows = all(size == 1 or given == wanted for size, given, wanted in spatial)
@@ -61,7 +61,7 @@ def _with_rows(desc: MemoryDesc) -> MemoryDesc | None:
 
 
 def _as_matrices(tensor: Tensor, groups: int) -> Tensor:
-    """An activation that has rows as (N, G, channels, pixels)."""
+    """Return an activation with contiguous pixels as (N, G, channels, pixels)."""
     n, c, *spatial = tensor.desc.dims
     batch, channel = tensor.desc.strides[:2]
     if c == 1:

@@ -1,4 +1,4 @@
-"""The sum of column matrices into images: each pixel adds up its elements of all windows."""
+"""Sums column matrices into images: each pixel is the sum of its elements in all windows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def col2im_step(
     columns: Param, image: Param, strides: Sequence[int], geometry: Geometry, images: int,
     data_type: str = "f32",
 ) -> Step:  # fmt: skip
-    """Add up columns (n, channel, tap, pixel), row-major, into an image (n, channel, D, H, W).
+    """Return a step that sums columns into an image.
 
-    strides: of the image, in elements. data_type: f32 or f64. The order of additions is fixed.
+    Columns are (n, channel, tap, pixel), row-major. The image is (n, channel, D, H, W). strides: of
+    the image, in elements. data_type: f32 or f64. The order of additions is fixed.
     """
     g = geometry
     channels = g.groups * g.ic
@@ -46,7 +47,7 @@ D, H, W = 0, 1, 2
     ("src dst kernel stride dilation padding", Many("count", 3), "see `Geometry`"),
 ))  # fmt: skip
 def col2im(params, begin, end):
-    """Sum up the planes [begin, end); a plane is one channel of one image."""
+    """Compute the planes [begin, end). A plane is one channel of one image."""
     channels = params.channels
     taps = params.kernel[D] * params.kernel[H] * params.kernel[W]
     pixels = params.pixels
@@ -77,7 +78,7 @@ def _fill_zero(params, image):
 
 @device
 def _add_tap(params, image, column, tap):
-    """Add the pixels of one tap where they lie inside the image."""
+    """Add the pixels of one tap that are inside the image."""
     kernel_h = params.kernel[H]
     kernel_w = params.kernel[W]
     front, z_first, z_last = _span(params, D, tap // kernel_w // kernel_h)
@@ -101,7 +102,7 @@ def _add_tap(params, image, column, tap):
 
 @device
 def _span(params, dim, tap):
-    """The place of this tap in window 0, and the range of windows that have it inside."""
+    """Return the position of a tap in window 0, and the windows that have it in the image."""
     stride = params.stride[dim]
     place = tap * params.dilation[dim] - params.padding[dim]
     first = max(0, -(place // stride))

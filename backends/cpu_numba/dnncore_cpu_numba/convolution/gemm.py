@@ -1,9 +1,10 @@
 """Convolution as a matrix product with a column matrix, on plain formats.
 
-The column matrix has a row per input channel and tap, and a column per pixel of dst: what that tap
-reads for that pixel. Forward, it is packed in panels and multiplied by the filter as it lies;
-backward by data, a product is such a matrix and is added up into diff_src; backward by weights, it
-is multiplied by diff_dst. Some images are treated at a time, so that their columns stay in cache.
+The column matrix has one row per input channel and tap, and one column per pixel of dst. An element
+is the value that the tap reads for the pixel. Forward, the column matrix is packed in panels and
+multiplied by the weights in place. Backward by data, the product is a column matrix, which is
+summed into diff_src. Backward by weights, the column matrix is multiplied by diff_dst. A few images
+are computed at a time, so that their columns stay in cache.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 DOUBLES, WHOLE = Arithmetic("f64", "f64"), Arithmetic("s32", "s32")
-FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes to store and add it
-STRETCH_ENTRIES, FAST_ENTRIES = 128, 16  # in units of `table_entries`
-COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
+FEW_PRODUCTS = 32  # products in the time of storing and adding one element of a column matrix
+STRETCH_ENTRIES, FAST_ENTRIES = 128, 16  # entries per stretch of images; pixels per entry
+COLUMN_BYTES = 4 << 20  # bytes of the column matrices that are computed at a time
 
 
 class _Gemm(PlannedConvolution):
@@ -50,30 +51,33 @@ class _Gemm(PlannedConvolution):
         super().__init__(BEST)
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
-        """Products of f64 or f32."""
+        """Return products of f64 or f32."""
         return DOUBLES if op.data_type == "f64" else F32_PRODUCTS
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
-        """Everything, unless it is converted to f32."""
+        """Return all arguments, or none if they are converted to f32."""
         if self.arithmetic(op).converts:
             return ()
         return tuple(argument.name for argument, _ in op.tensors())
 
     def has_second_pass(self, op: Convolution, attr: Attributes) -> bool:
-        """Also for post-ops on a gradient, since it is complete only after all tiles."""
+        """Whether a second pass follows. Post-ops on a gradient need the complete sums."""
         on_gradient = bool(attr.post_ops) and op.result_name != op.DST
         return on_gradient or super().has_second_pass(op, attr)
 
     def table_entries(self, g: Geometry) -> int:
-        """A few steps for each stretch of images; the pixels are numbered in numpy."""
+        """Return the entries for the steps of each stretch, or for the pixels if they are more.
+
+        numpy computes the tables of pixels, which is fast.
+        """
         return max(STRETCH_ENTRIES * len(_stretches(g)), math.prod(g.dst) // FAST_ENTRIES)
 
     def weights_format(self, op: Convolution) -> str:
-        """The order of dims."""
+        """Return the plain format."""
         return weights_tag(op, "oi")
 
     def utilisation(self, op: Convolution) -> float:
-        """The utilisation of tiles of output channels by pixels."""
+        """Return the utilisation of tiles of output channels by pixels."""
         g, arithmetic = Geometry.of(op), self.arithmetic(op)
         isa = arithmetic.vectors_of(self.isa)
         return arithmetic.speed(self.isa) * utilisation(isa, g.oc, math.prod(g.dst))
@@ -82,14 +86,14 @@ class _Gemm(PlannedConvolution):
 class GemmForward(_Gemm):
     """dst[n, g] = weights[g] * columns[n, g].
 
-    Integers whose zero points vary from channel to channel are multiplied as s32 without them.
+    Integers are multiplied as s32, after subtracting zero points that vary along K.
     """
 
     data_types = (*FLOATS, "f64", *INTEGERS)
     attributes = ATTRIBUTES
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
-        """Products of f64, f32 or s32."""
+        """Return products of f64, f32 or s32."""
         return WHOLE if op.data_type in INTEGERS else super().arithmetic(op)
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
@@ -119,10 +123,10 @@ class GemmForward(_Gemm):
 
 
 class GemmBackwardData(_Gemm):
-    """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
+    """columns[n, g] = transposed weights[g] * diff_dst[n, g], then summed into diff_src."""
 
     def utilisation(self, op: Convolution) -> float:
-        """The utilisation is lower if the sums have few products, since stores take longer then."""
+        """Return a lower utilisation for sums of few products, because stores then dominate."""
         depth = Geometry.of(op).oc
         return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
 
@@ -186,9 +190,10 @@ def _add_reduction(
     plan: ProgramPlan, g: Geometry, a: Matrix, a_step: int, panels: Tensor, output: Tensor,
     rows: int, arithmetic: Arithmetic, continues: bool,
 ) -> None:  # fmt: skip
-    """Append output[g] = sum over images and pixels of A * panels; rows x output channels.
+    """Append output[g] = sum over images and pixels of A * panels.
 
-    a_step: bytes from image to image in A. continues: output holds the sum over earlier images.
+    The output has `rows` rows and a column per output channel. a_step: bytes from image to image in
+    A. continues: output holds the sum over earlier images.
     """
     size, isa = arithmetic.size, arithmetic.vectors_of(BEST)
     batch, group, _, block = (size * stride for stride in panels.desc.strides)
@@ -208,18 +213,18 @@ def _add_reduction(
 
 
 def _stretches(g: Geometry) -> list[tuple[int, int]]:
-    """(first, count) of the images whose columns are made at a time."""
+    """Return (first, count) of the images whose columns are computed at a time."""
     return g.stretches(max(1, COLUMN_BYTES // max(1, _columns(g, 1, F32_PRODUCTS).nbytes)))
 
 
 def _columns(g: Geometry, images: int, arithmetic: Arithmetic) -> MemoryDesc:
-    """The column matrices of some images: (n, G, IC * taps, pixels)."""
+    """Return the column matrices of some images: (n, G, IC * taps, pixels)."""
     dims = (images, g.groups, g.ic * len(g.taps), math.prod(g.dst))
     return MemoryDesc(dims, arithmetic.a)
 
 
 def _read_image(plan: ProgramPlan, g: Geometry) -> Tensor:
-    """src in a plain layout, with the border that windows read."""
+    """Return src in a plain layout, with a border for the windows that leave it."""
     tensor = as_5d(plan.tensors["src"])
     if g.is_inside and tensor.desc.is_plain:
         return tensor
@@ -228,7 +233,7 @@ def _read_image(plan: ProgramPlan, g: Geometry) -> Tensor:
 
 
 def _read_weights(plan: ProgramPlan, g: Geometry) -> Tensor:
-    """The filter as (1, G, OC, IC * taps), row-major."""
+    """Return the weights as (1, G, OC, IC * taps), row-major."""
     tensor = plan.tensors["weights"]
     tensor = plan.read(tensor, "abcdef"[: tensor.desc.ndims])
     dims = (1, g.groups, g.oc, g.ic * len(g.taps))
@@ -238,9 +243,9 @@ def _read_weights(plan: ProgramPlan, g: Geometry) -> Tensor:
 def _add_columns(
     plan: ProgramPlan, image: Tensor, columns: Tensor, g: Geometry, first: int
 ) -> None:
-    """Append the copy that makes the column matrices of some images.
+    """Append the copy that creates the column matrices of some images.
 
-    It copies f32, two for each f64.
+    The copy moves 4-byte words, two for each f64.
     """
 
     def step() -> Step:
@@ -260,4 +265,4 @@ def _add_columns(
         ]
         return gather_step(source, columns.address, axes)
 
-    plan.add(step, 3 * columns.desc.nbytes)  # short stretches: slower than other copies
+    plan.add(step, 3 * columns.desc.nbytes)  # slower than other copies, because runs are short

@@ -1,4 +1,4 @@
-"""The numbers of a convolution, with three spatial dims and a group dim always present."""
+"""The sizes of a convolution, always with three spatial dims and a group dim."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ ONES: Triple = (1, 1, 1)
 
 @dataclass(frozen=True)
 class Phase:
-    """Some pixels of the output, position + phase_stride * j, which gather through the same taps.
+    """The output pixels position + phase_stride * j, which all have the same taps.
 
-    count: of j. taps: (tap, shift); through that tap, pixel j gathers from pixel shift + step * j.
+    count: the number of j along each dim. taps: (tap, shift) pairs; through the tap, pixel j reads
+    input pixel shift + step * j.
     """
 
     position: Triple
@@ -29,9 +30,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes in forward roles: `ic` and `oc` are per group, `dilation` is 1 where dense.
+    """Sizes in forward roles. `ic` and `oc` are per group. Dilation 1 is dense.
 
-    backward: pixels of src gather from dst, as backward by data; otherwise those of dst from src.
+    backward: pixels of src are computed from dst (backward by data); otherwise dst from src.
     """
 
     batch: int
@@ -48,7 +49,7 @@ class Geometry:
 
     @classmethod
     def of(cls, op: Convolution) -> Geometry:
-        """Read them from any direction's operation."""
+        """Return the geometry of an operation of any direction."""
 
         def three(values: Iterable[int], fill: int = 1) -> Triple:
             values = tuple(values)
@@ -64,12 +65,12 @@ class Geometry:
 
     @property
     def taps(self) -> list[Triple]:
-        """The positions (z, r, s) in the kernel, in order."""
+        """The positions (z, r, s) of all taps, in order."""
         return list(itertools.product(*map(range, self.kernel)))
 
     @property
     def span(self) -> Triple:
-        """The cells of the padded src that windows touch, from its first one on."""
+        """The part of the padded src that windows read: its size from the first cell."""
         windows = zip(self.dst, self.stride, self.kernel, self.dilation, strict=True)
         return tuple((o - 1) * s + (k - 1) * d + 1 for o, s, k, d in windows)
 
@@ -80,33 +81,33 @@ class Geometry:
 
     @property
     def gathered(self) -> str:
-        """The name of the image that is gathered from, forward or backward by data."""
+        """The name of the image that is read, forward or backward by data."""
         return "diff_dst" if self.backward else "src"
 
     @property
     def depth(self) -> int:
-        """The channels per group of the side that is gathered from."""
+        """The channels per group of the image that is read."""
         return self.oc if self.backward else self.ic
 
     @property
     def columns(self) -> int:
-        """The channels per group of the side that gathers."""
+        """The channels per group of the image that is written."""
         return self.ic if self.backward else self.oc
 
     @property
     def step(self) -> Triple:
-        """From window to window in what is gathered from."""
+        """The step from window to window in the image that is read."""
         return ONES if self.backward else self.stride
 
     @property
     def phase_stride(self) -> Triple:
-        """From pixel to pixel of a phase."""
+        """The step from pixel to pixel of a phase in the image that is written."""
         return self.stride if self.backward else ONES
 
     def as_forward(self) -> Geometry:
-        """The forward convolution with the same sums; backward, strides must be 1.
+        """Return the forward convolution with the same sums.
 
-        It gathers from dst through the filter flipped.
+        Backward, the result reads dst through flipped weights. Its strides must be 1.
         """
         if not self.backward:
             return self
@@ -117,12 +118,12 @@ class Geometry:
         )  # fmt: skip
 
     def stretches(self, most: int) -> list[tuple[int, int]]:
-        """(first, count) of stretches of at most `most` images; (0, 0) if there are none."""
+        """Return (first, count) of stretches of at most `most` images; (0, 0) without images."""
         starts = range(0, max(1, self.batch), most)
         return [(first, min(most, self.batch - first)) for first in starts]
 
     def phases(self) -> list[Phase]:
-        """The pixels of the output; backward, by their position modulo the strides."""
+        """Return the phases of the output: one forward; backward, one per remainder of strides."""
         if self.backward:
             dims = zip(self.src, self.kernel, self.stride, self.dilation, self.padding, strict=True)
             by_dim = [phases.phases(*dim) for dim in dims]
@@ -142,9 +143,9 @@ def _phase(dims: tuple[phases.Phase, ...]) -> Phase:
     return Phase(tuple(d.pixel for d in dims), tuple(d.pixels for d in dims), gathered)
 
 
-@functools.lru_cache(1024)  # every instruction set asks for the same
+@functools.lru_cache(1024)  # all instruction sets call it with the same arguments
 def weights_as_6d(tensor: Tensor, ndims: int) -> Tensor:
-    """A filter as (G, OC, IC, D, H, W); ndims: of the activations."""
+    """Return weights as (G, OC, IC, D, H, W). ndims: the rank of the activations."""
     desc, groups = tensor.desc, tensor.desc.ndims - ndims
     channels, kernel = desc.dims[: 2 + groups], desc.dims[2 + groups :]
     dims = (1,) * (1 - groups) + channels + (1,) * (3 - len(kernel)) + kernel
@@ -152,10 +153,10 @@ def weights_as_6d(tensor: Tensor, ndims: int) -> Tensor:
 
 
 def scaled(values: Iterable[int], factors: Iterable[int]) -> tuple[int, ...]:
-    """The products, one by one."""
+    """Return the elementwise products."""
     return tuple(map(int.__mul__, values, factors))
 
 
 def dot(x: Iterable[int], y: Iterable[int]) -> int:
-    """The sum of products."""
+    """Return the sum of products."""
     return sum(map(int.__mul__, x, y))

@@ -1,4 +1,4 @@
-"""Images whose channels are multiplied in groups, of bf16 or of integers, and their corrections."""
+"""Images of bf16 or integers whose channels are multiplied in groups, and their corrections."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 
 class GroupReader:
-    """Reads an image with channels last and whole groups of them.
+    """Reads an image with channels last and whole groups of channels.
 
-    depth: the channels per group of the convolution, with those added that fill the last group.
-    zero_point: that of the image, or None. inside: taps beyond the edge are to be avoided. g: the
-    convolution of the image that `image` returns; it has a border where it is to be avoided, or
-    would need corrections of its own.
+    depth: the channels per group of the convolution, filled up to whole groups of elements.
+    zero_point: the zero point of the image, or None. inside: use a border instead of omitting taps.
+    g: the convolution of the image that `image` returns. This image has a border if `inside` is
+    set, or if omitted taps would need further corrections.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GroupReader:
         self._is_flipped = False
 
     def image(self, tensor: Tensor) -> Image:
-        """The 5-D tensor as such an image, or its copy."""
+        """Return a 5-D tensor, or its copy, as an image with whole groups."""
         self._is_flipped = tensor.desc.data_type != self.arithmetic.a
         needs_border = (self._is_flipped or self.inside) and not self.g.is_inside
         image = Image.of(tensor)
@@ -70,7 +70,7 @@ class GroupReader:
         return Image.chosen(self._copied(apart, wanted, (0, 0, 0, *left)).seen_as(room))
 
     def _strided(self, tensor: Tensor) -> Tensor:
-        """The pixels that single taps read; strides become those of the tensor."""
+        """Return only the pixels that 1x1 windows read. Their strides become tensor strides."""
         g, desc = self.g, tensor.desc
         n, channel, *steps = desc.strides
         self.g = dataclasses.replace(g, src=g.dst, stride=ONES)
@@ -82,7 +82,10 @@ class GroupReader:
         )  # fmt: skip
 
     def _is_one_group(self, tensor: Tensor, room: MemoryDesc, left: Sequence[int]) -> bool:
-        """Whether pixels of the tensor are contiguous parts of words, all of them in the room."""
+        """Whether each pixel is contiguous and smaller than one word, and all fit into `room`.
+
+        A word has 4 or 8 bytes and holds the channels of one pixel in the copy.
+        """
         desc = tensor.desc
         word, size = (dims[1] * desc.itemsize for dims in (room.dims, desc.dims))
         if not desc.is_plain or not desc.nelems or word not in (4, 8) or size >= word:
@@ -93,7 +96,7 @@ class GroupReader:
         return dense and all(map(int.__le__, ends, room.dims[2:]))
 
     def _grouped(self, tensor: Tensor, wanted: MemoryDesc, left: Sequence[int]) -> Tensor:
-        """A copy of pixels of less than a word."""
+        """Return a copy of an image whose pixels are smaller than one word."""
         room, desc, flipped = self.plan.scratch(wanted), tensor.desc, self._is_flipped
         size = desc.itemsize
         sources, (*targets, pixel) = (
@@ -118,7 +121,7 @@ class GroupReader:
         return copy(tensor, wanted, starts)
 
     def corrected(self, problem: MatrixProblem, b_zero: Term | None) -> MatrixProblem:
-        """A problem of this image with corrections; b_zero: the zero point of weights."""
+        """Return a problem of this image with corrections. b_zero: the zero point of weights."""
         return corrected(
             self.plan, problem, self.depth - self._added, flipped=self._is_flipped,
             a_zero=self.zero_point, b_zero=b_zero,

@@ -1,4 +1,4 @@
-"""Views of activations (N, C, D, H, W) with runs of contiguous channels; it copies nothing."""
+"""Views of activations (N, C, D, H, W) with runs of contiguous channels. Nothing is copied."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 
 @dataclass(frozen=True)
 class Image:
-    """An address and strides in bytes; 0 along dims of size 1: a broadcast operand is an image too.
+    """An address and strides in bytes. Strides are 0 along dims of size 1, for broadcasting.
 
-    run: how many channels are contiguous: a block's size, or all; block: from run to run.
-    size: of an element.
+    run: the number of contiguous channels: the block size, all channels, or 1. block: bytes from
+    run to run. size: bytes of an element.
     """
 
     address: Param
@@ -29,14 +29,14 @@ class Image:
 
     @classmethod
     def chosen(cls, tensor: Tensor) -> Image:
-        """A tensor in a format that this backend chose for an image."""
+        """Return a tensor whose format was chosen by this backend as an image."""
         return cast(Image, cls.of(tensor))
 
     @classmethod
     def of(cls, tensor: Tensor) -> Image | None:
-        """A 5-D tensor as an image, None if its blocks are not of channels alone.
+        """Return a 5-D tensor as an image, None if dims other than channels are blocked.
 
-        Of a plain tensor whose channels are not contiguous, runs have one channel.
+        If the channels of a plain tensor are not contiguous, runs have one channel.
         """
         desc = tensor.desc
         batch, channel, *spatial = steps(desc)
@@ -60,24 +60,24 @@ class Image:
 
     @property
     def tag(self) -> str:
-        """The tag of a dense image with runs of the same length."""
+        """The tag of a dense image with runs of this length."""
         if self.is_channels_last:
             return "acdeb"
         return "abcde" if self.run == 1 else f"aBcde{self.run}b"
 
     def channel(self, index: int) -> int:
-        """Bytes from the first channel to another."""
+        """Return the offset of a channel in bytes."""
         return index // self.run * self.block + index % self.run * self.size
 
     def vector_step(self, lanes: int, per_group: int) -> int | None:
-        """Bytes from vector to vector of channels, None if groups cannot be cut into such."""
+        """Return the bytes from vector to vector of channels, None if groups are not vectors."""
         if self.is_channels_last:
             return self.size * lanes
         whole = self.dims[1] == per_group or per_group % lanes == 0
         return self.block if self.run == lanes and whole else None
 
     def matrix(self, lanes: int, per_group: int) -> Matrix:
-        """The image as a matrix: rows are pixels, columns channels, outer dims N and G."""
+        """Return the image as a matrix: rows are pixels, columns channels, outer dims N and G."""
         splat = self.dims[1] == 1
         step = 0 if splat else self.vector_step(lanes, per_group)
         assert step is not None
@@ -86,13 +86,13 @@ class Image:
         return Matrix(self.address, (self.batch, group), row, step, tuple(planes))
 
 
-@functools.lru_cache(1024)  # every instruction set asks for the same
+@functools.lru_cache(1024)  # all instruction sets call it with the same arguments
 def as_5d(tensor: Tensor) -> Tensor:
-    """An activation with the spatial dims that it lacks, of size 1, put in front."""
+    """Return an activation as (N, C, D, H, W). Missing spatial dims have size 1."""
     n, c, *spatial = tensor.desc.dims
     return tensor.seen_as(tensor.desc.reshape((n, c, *[1] * (3 - len(spatial)), *spatial)))
 
 
 def spatial_tag(ndims: int) -> str:
-    """The letters of an activation's spatial dims: "w", "hw" or "dhw"."""
+    """Return the letters of an activation's spatial dims: "w", "hw" or "dhw"."""
     return "dhw"[5 - ndims :]

@@ -12,7 +12,7 @@ from dnncore_cpu_numba.convolution.gemm import GemmBackwardData, GemmBackwardWei
 from dnncore_cpu_numba.convolution.pointwise import Pointwise
 from dnncore_cpu_numba.convolution.winograd.implementation import Winograd
 
-# Those of images compute forward and backward by data.
+# Implementations whose result is an image: forward and backward by data.
 OF_IMAGES = tuple(BrgemmData(isa) for isa in DOT_ISAS) + tuple(
     kind(isa) for isa in ISAS for kind in (DepthwiseData, Winograd, BrgemmData, Pointwise)
 )

@@ -1,8 +1,9 @@
-"""Convolution of single pixels on plain formats: products of matrices that stay where they lie.
+"""1x1 convolution on plain formats: matrix products in place.
 
-Where each window is one pixel, each image of dst is weights * src: a row per output channel, a row
-per input channel, a column per pixel. Vectors hold neighbouring pixels, as plain formats have them,
-so that neither tensor is copied. Backward by data is the same with the filter transposed.
+If each window is one pixel, each image of dst is weights * src. dst has a row per output channel,
+src a row per input channel, and both have a column per pixel. Pixels are contiguous in plain
+formats. Vectors hold neighbouring pixels, so that neither tensor is copied. Backward by data uses
+transposed weights.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-REACHED = 0.95  # of what tiles reach whose data are in cache, measured
+REACHED = 0.95  # speed relative to tiles with data in cache; measured
 
 
 class Pointwise(PlannedConvolution):
-    """Forward and backward by data; weights become `iohw` or `oihw`."""
+    """Forward and backward by data. Weights of format `any` become `iohw` or `oihw`."""
 
     NAME = "cpu_numba:pointwise:{isa.name}"
 
@@ -37,11 +38,14 @@ class Pointwise(PlannedConvolution):
         return None
 
     def weights_format(self, op: Convolution) -> str:
-        """The output's channels are innermost. A's rows are contiguous: they need no registers."""
+        """Return a format with output channels innermost.
+
+        The rows of A are then contiguous and need no address registers.
+        """
         return weights_tag(op, "oi" if Geometry.of(op).backward else "io")
 
     def utilisation(self, op: Convolution) -> float:
-        """The utilisation of tiles of output channels by pixels."""
+        """Return the utilisation of tiles of output channels by pixels."""
         g = Geometry.of(op)
         return REACHED * utilisation(self.isa, g.columns, math.prod(g.dst))
 
@@ -56,7 +60,7 @@ class Pointwise(PlannedConvolution):
         ).append_to(plan)  # fmt: skip
 
     def _read_weights(self, plan: ProgramPlan, op: Convolution, g: Geometry) -> Tensor:
-        """The filter in this direction's format as (1, G, columns, depth)."""
+        """Return the weights in this direction's format as (1, G, columns, depth)."""
         tensor = plan.read(plan.tensors["weights"], self.weights_format(op))
         strides = weights_as_6d(tensor, op.src_role.ndims).desc.strides[:3]
         tensor = tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic), strides=(0, *strides)))
