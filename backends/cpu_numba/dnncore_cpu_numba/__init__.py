@@ -32,7 +32,7 @@ TABLES = {
 
 @hookimpl
 def dnncore_backends() -> Backend:
-    """Offer implementations for the core's engine "cpu"."""
+    """Return this backend: implementations for the core's engine "cpu"."""
     if importlib.util.find_spec("numba") is None:
         raise EngineUnavailable("cpu_numba needs numba: pip install numba")
     tables = {("cpu", op): f"{__name__}.{place}" for op, place in TABLES.items()}

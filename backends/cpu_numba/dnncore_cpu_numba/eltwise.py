@@ -6,7 +6,7 @@ from dnncore.backend import EltwiseBackward, EltwiseForward
 from dnncore_cpu_numba.elementwise.implementation import ElementWise
 from dnncore_cpu_numba.elementwise.post_ops import Stage, eltwise, gradient
 
-DIFF_DST = 2  # its number in the chain: diff_src, src or dst, diff_dst
+DIFF_DST = 2  # number in the chain's tensors: diff_src, src or dst, diff_dst
 
 
 def _slope(op: EltwiseBackward) -> list[Stage]:

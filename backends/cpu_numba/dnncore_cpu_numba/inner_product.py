@@ -1,8 +1,9 @@
 """Inner product: the implementations of its three directions, best first.
 
-Each direction is a matrix product. A tensor (N, IC, [[D,] H,] W) is a matrix whose columns run
-through a sample in the order of memory, whatever that is, as long as it is dense; the filter is
-used in the same order, which is written as a tag without the first dim: "bcd", "cdb" or "Bcd16b".
+Each direction is a matrix product. A tensor (N, IC, [[D,] H,] W) is a matrix with one row per
+sample. Its columns are the elements of a sample in memory order, which may be any dense order.
+Weights use the same order. The order is written as a tag without the first dim: "bcd", "cdb" or
+"Bcd16b".
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     data_types: Collection[str] = (*FLOATS, "f64")
 
     def resolved(self, op: InnerProduct) -> InnerProduct:
-        """Activations become row-major, the filter vectors of output channels."""
+        """Resolve activations to row-major, and weights to vectors of output channels."""
         op = op.resolve_any(**{op.SRC: self._src_tag(op.src_role), op.DST: "ab"})
         tag = self._weights_tag(op.src_role, self.arithmetic(op))
         formats = {op.WEIGHTS: "a" + _order(op.src_role) if is_decompressed(op) else tag}
@@ -48,7 +49,7 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
         return op.resolve_any(**formats)
 
     def utilisation(self, op: InnerProduct) -> float:
-        """The better utilisation of the product and of the transposed product."""
+        """Return the better utilisation of the product and of the transposed product."""
         rows, columns = _matrix_dims(op.result)
         arithmetic = self.arithmetic(op)
         isa = arithmetic.vectors_of(self.isa)
@@ -56,12 +57,12 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
         return arithmetic.speed(self.isa) * best
 
     def arithmetic(self, op: InnerProduct) -> Arithmetic:
-        """Products of groups of k, where the instruction set has them."""
+        """Return products of groups of k if the instruction set has them."""
         (_, a), (_, b), *_ = op.tensors()
         return Arithmetic.of(a, b, self.isa)
 
     def kept(self, op: InnerProduct) -> tuple[str, ...]:
-        """The result, and the factors if they are multiplied as they are."""
+        """Return the result and bias, and the factors that are not converted to f32."""
         factors = [argument.name for argument, _ in op.tensors()[:2]]
         bias = ("bias", "diff_bias") if op.data_type == "f64" else ("bias",)
         if self.arithmetic(op).converts:
@@ -69,25 +70,31 @@ class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
         return (op.result_name, *bias, *factors)
 
     def _src_tag(self, desc: MemoryDesc) -> str:
-        """The tag of row-major activations."""
+        """Return the tag of row-major activations."""
         return "abcde"[: desc.ndims]
 
     def _lanes(self, arithmetic: Arithmetic) -> int:
-        """The groups in a vector."""
+        """Return the number of groups in a vector."""
         return arithmetic.vectors_of(self.isa).lanes
 
     def _weights_tag(self, src: MemoryDesc, arithmetic: Arithmetic) -> str:
-        """Vectors of output channels: panels of a product that has them as columns."""
+        """Return a tag with vectors of output channels: panels, if these are the columns."""
         return f"A{_order(src)}{self._lanes(arithmetic)}a"
 
     def _in_vectors(self, tensor: Tensor) -> Tensor:
-        """A filter in `_weights_tag` as a matrix (OC, IC * spatial): vectors of either."""
+        """Return weights of format `_weights_tag` as a matrix (OC, IC * spatial).
+
+        The vectors are of output channels or of input channels.
+        """
         (dim, lanes), dims = tensor.desc.inner_blocks[-1], _matrix_dims(tensor.desc)
         tag = f"Ba{lanes}b" if dim else f"Ab{lanes}a"
         return tensor.seen_as(MemoryDesc(dims, tensor.desc.data_type, tag))
 
     def _operands(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> list[Tensor]:
-        """Operands for a result with spatial dims; what is broadcast in part is first repeated."""
+        """Return operands as matrices for a result with spatial dims.
+
+        An operand that is broadcast along only some dims of a sample is first repeated.
+        """
         operands, order = [], _order(op.src_role)
         for operand in plan.operands(attr):
             rows, *rest = operand.desc.dims
@@ -111,7 +118,7 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
         return super().refused(op, attr) or refuse_varying(op, attr, self.arithmetic(op).group)
 
     def _weights_tag(self, src: MemoryDesc, arithmetic: Arithmetic) -> str:
-        """Panels, which have groups of the innermost dim of a sample if these are whole."""
+        """Return panels of groups along the innermost dim of a sample if groups are whole."""
         order, group = _order(src), arithmetic.group
         if group == 1:
             return super()._weights_tag(src, arithmetic)
@@ -144,7 +151,10 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
         ).append_to(plan)  # fmt: skip
 
     def _few_rows(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> FewRows | None:
-        """The product that decompresses weights in registers, if these are rows as they lie."""
+        """Return the product that decompresses weights in registers.
+
+        None if weights are not decompressed or their rows are not contiguous, or with many rows.
+        """
         weights, order = plan.tensors["weights"], _order(op.src_role)
         if op.data_type not in FLOATS or not is_decompressed(op):
             return None
@@ -164,7 +174,7 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
     def _in_groups(
         self, plan: ProgramPlan, weights: Tensor, src: MemoryDesc, arithmetic: Arithmetic
     ) -> Tensor:
-        """A filter as a matrix (OC, IC * spatial): panels, or rows, which are packed later."""
+        """Return weights as a matrix (OC, IC * spatial): panels, or rows that are packed later."""
         tag, group = self._weights_tag(src, arithmetic), arithmetic.group
         if not weights.desc.matches(tag) or tag.isalpha():
             return _read_rows(plan, weights, _order(src))
@@ -193,18 +203,18 @@ class GemmInnerProductForward(ranges.RangedProduct[InnerProduct], BrgemmInnerPro
 
 
 class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
-    """diff_src = diff_dst * weights; these become vectors of input channels where that can be."""
+    """diff_src = diff_dst * weights. Weights become vectors of input channels if possible."""
 
     def _src_tag(self, desc: MemoryDesc) -> str:
-        """Channels last where channels fill vectors."""
+        """Return channels last if channels fill vectors, otherwise row-major."""
         letters = super()._src_tag(desc)
         fills = desc.dims[1] % self.isa.lanes == 0
         return f"a{letters[2:]}b" if fills else letters
 
     def _weights_tag(self, src: MemoryDesc, arithmetic: Arithmetic) -> str:
-        """Vectors of a sample's elements, where they are channels: panels of this product.
+        """Return a tag with vectors of input channels if possible: panels of this product.
 
-        With groups of output channels, only those of matrices.
+        With groups of output channels, this is only possible without spatial dims.
         """
         if (group := arithmetic.group) > 1:
             return f"BA{self.isa.lanes}b{group}a" if src.ndims == 2 else f"a{_order(src)}"
@@ -265,14 +275,14 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
 
 
 def _as_dst(name: str, tensor: Tensor) -> Tensor:
-    """An argument of the epilogue as a matrix of one row or column, or of one value."""
+    """Return an argument of the epilogue as a matrix: a row, or dst's scales as they are."""
     if tensor.desc.ndims == 2 and name.startswith("dst"):
         return tensor
     return tensor.seen_as(tensor.desc.reshape((1, tensor.desc.nelems)))
 
 
 def _ones(count: int, data_type: str) -> Tensor:
-    """A row of ones of type f64, f32 or bf16."""
+    """Return a row of ones of type f64, f32 or bf16."""
     values = np.ones(count, np.float64 if data_type == "f64" else np.float32)
     if data_type == "bf16":  # the upper half of an f32
         values = (values.view(np.uint32) >> 16).astype(np.uint16)
@@ -280,7 +290,7 @@ def _ones(count: int, data_type: str) -> Tensor:
 
 
 def _columns_of(values: Values) -> Values:
-    """The zero points or scales of a filter as those of the transposed matrix."""
+    """Return zero points or scales of weights as values of the transposed matrix."""
     desc = values.tensor.desc
     matrix = values.tensor.seen_as(desc.reshape(_matrix_dims(desc)))
     groups = values.groups if desc.ndims == 2 else (values.groups[0], 1)
@@ -288,9 +298,9 @@ def _columns_of(values: Values) -> Values:
 
 
 def _order(desc: MemoryDesc) -> str:
-    """The order of a sample's elements in memory; row-major where they are not dense.
+    """Return the order of a sample's elements in memory; row-major if they are not dense.
 
-    Samples that lie in blocks, "A...16a", are not.
+    If samples are blocked, "A...16a", elements are not dense.
     """
     plain = "bcde"[: desc.ndims - 1]
     if desc.tag is None or "A" in desc.tag:
@@ -300,7 +310,7 @@ def _order(desc: MemoryDesc) -> str:
 
 
 def _has_rows(desc: MemoryDesc, order: str) -> bool:
-    """Whether the elements of each index of dim 0 lie dense, in this order."""
+    """Whether the elements of each index of dim 0 are dense and in this order."""
     dense = desc.with_format("a" + order)
     steps = zip(desc.dims[1:], desc.strides[1:], dense.strides[1:], strict=True)
     same = all(size == 1 or given == wanted for size, given, wanted in steps)
@@ -308,7 +318,7 @@ def _has_rows(desc: MemoryDesc, order: str) -> bool:
 
 
 def _read_rows(plan: ProgramPlan, tensor: Tensor, order: str) -> Tensor:
-    """A tensor as a matrix; copied if its elements lie in another order."""
+    """Return a tensor as a matrix. It is copied if its elements are in another order."""
     wanted = None if _has_rows(tensor.desc, order) else tensor.desc.with_format("a" + order)
     return _rows(plan.read(tensor, wanted))
 
@@ -319,7 +329,7 @@ def _write_rows(plan: ProgramPlan, tensor: Tensor, order: str, attr: Attributes)
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """A tensor of dense rows as a matrix."""
+    """Return a tensor of dense rows as a matrix."""
     rows, columns = _matrix_dims(tensor.desc)
     step = tensor.desc.strides[0] if rows > 1 else columns
     return tensor.seen_as(MemoryDesc((rows, columns), tensor.desc.data_type, strides=(step, 1)))

@@ -19,17 +19,17 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 
 
 class BrgemmMatMul(PlannedImplementation[MatMul]):
-    """One product; weights that may be `any` become panels, unless they are decompressed."""
+    """One product. Weights of format `any` become panels unless they are decompressed."""
 
     data_types: Collection[str] = (*FLOATS, "f64", *INTEGERS, *SMALL)
     attributes = (*ATTRIBUTES, "groups")
 
     def arithmetic(self, op: MatMul) -> Arithmetic:
-        """Products of groups of k, where the instruction set has them."""
+        """Return products of groups of k if the instruction set has them."""
         return Arithmetic.of(op.src, op.weights, self.isa)
 
     def kept(self, op: MatMul) -> tuple[str, ...]:
-        """The result, and the factors if they are multiplied or decompressed as they are."""
+        """Return dst and bias, and the factors that are not converted to f32 first."""
         if not self.arithmetic(op).converts:
             return ("dst", "bias", "src", "weights")
         return ("dst", "bias", *(("weights",) if is_decompressed(op) else ()))
@@ -39,7 +39,7 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         return super().refused(op, attr) or refuse_varying(op, attr, self.arithmetic(op).group)
 
     def resolved(self, op: MatMul) -> MatMul:
-        """Weights become panels, all else row-major."""
+        """Resolve weights to panels, and all other tensors to row-major."""
         plain = "abcdefghijkl"[: op.dst.ndims]
         arithmetic = self.arithmetic(op)
         lanes = arithmetic.vectors_of(self.isa).lanes
@@ -62,14 +62,14 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         ).append_to(plan)  # fmt: skip
 
     def _small(self, op: MatMul) -> str:
-        """The tag of weights that are decompressed; for a few rows, columns are contiguous."""
+        """Return the tag of weights that are decompressed. Few rows use contiguous columns."""
         letters = "abcdefghijkl"[: op.dst.ndims]
         if op.dst.nelems > MOST_ROWS * op.dst.dims[-1]:
             return letters
         return f"{letters[:-2]}{letters[-1]}{letters[-2]}"
 
     def _few_rows(self, plan: ProgramPlan, op: MatMul, attr: Attributes) -> FewRows | None:
-        """The product that decompresses weights in registers, if they are decompressed to f32."""
+        """Return the product that decompresses weights in registers; None if it does not apply."""
         own = attr.scales.get("src")
         if op.data_type not in FLOATS or not is_decompressed(op) or (own and own.mask):
             return None
@@ -80,14 +80,14 @@ class BrgemmMatMul(PlannedImplementation[MatMul]):
         )  # fmt: skip
 
     def product(self, plan: ProgramPlan, op: MatMul, terms: Terms) -> MatrixProduct:
-        """The product without zero points of its factors."""
+        """Return the product without zero points of its factors."""
         return MatrixProduct(
             isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
             terms=terms, arithmetic=self.arithmetic(op),
         )  # fmt: skip
 
     def utilisation(self, op: MatMul) -> float:
-        """The utilisation of tiles of rows by columns."""
+        """Return the utilisation of tiles of rows by columns."""
         arithmetic = self.arithmetic(op)
         isa = arithmetic.vectors_of(self.isa)
         return arithmetic.speed(self.isa) * utilisation(isa, *op.dst.dims[-2:])

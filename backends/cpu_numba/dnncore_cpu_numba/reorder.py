@@ -1,9 +1,9 @@
 """Reorder: dst = src in another format or data type, by the copies of `copies/reformat.py`.
 
-With attributes, it is a chain (`elementwise/chains.py`). Its steps are those of docs/types.md. A
-chain has buffers of f32. It has buffers of f64 if differences to zero points may be no f32, or if a
-tensor of f64 or s32 has post-ops alone. Tensors of 4-bit elements are bytes in the scratchpad
-meanwhile.
+With attributes, a reorder is a chain (`elementwise/chains.py`) with the steps of docs/types.md. Its
+buffers are f32. They are f64 if f32 may not represent differences to zero points, or if f64 or s32
+tensors have post-ops but no scales and zero points. Tensors of 4-bit elements are unpacked to bytes
+in the scratchpad.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ReorderImplementation(Implementation[Reorder]):
     takes_repeats = True
 
     def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and every attribute."""
+        """Accept every layout with strides, and every attribute."""
         if refusal := refuse_post_ops(op, attr):
             return refusal
         plan = _Plan.of(op, attr)
@@ -51,7 +51,7 @@ class ReorderImplementation(Implementation[Reorder]):
 
 @dataclass(frozen=True)
 class _Plan:
-    """The tensors of a reorder. packed: the copies of those of 4-bit elements, by name."""
+    """The tensors of a reorder. packed: copies of the tensors of 4-bit elements, by name."""
 
     op: Reorder
     attr: Attributes
@@ -61,7 +61,7 @@ class _Plan:
 
     @classmethod
     def of(cls, op: Reorder, attr: Attributes) -> _Plan:
-        """The plan of an operation."""
+        """Return the plan of an operation."""
         tensors, packed, nbytes = arguments(op, attr=attr), {}, 0
         for name, tensor in tensors.items():
             if tensor.desc.is_packed:
@@ -71,7 +71,7 @@ class _Plan:
         return cls(op, attr, tensors, packed, nbytes)
 
     def program(self, num_threads: int) -> Executable:
-        """The executable."""
+        """Return the executable."""
         return Program(self._steps, num_threads)
 
     def _steps(self) -> list[Step]:
@@ -102,7 +102,7 @@ class _Plan:
 
 
 def _held(op: Reorder, attr: Attributes) -> tuple[str, bool]:
-    """The type of the buffers, and whether stages after the first one compute with f32."""
+    """Return the type of the buffers, and whether stages after the first compute in f32."""
     if zero_points := attr.zero_points.get("src"):
         wide = "s32" in (op.src.data_type, zero_points.data_type)
         return ("f64", True) if wide else ("f32", False)

@@ -13,11 +13,11 @@ from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
 from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
-SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
+SRCS = MAX_TENSORS - 2  # sources that one pass adds; the other tensors are dst and its old values
 
 
 def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
-    """x = scales[0] * x + scales[1] * tensor 2 + ..."""
+    """Return the stages of x = scales[0] * x + scales[1] * tensor 2 + ..."""
     first, *others = scales
     if not others:
         return [] if first == 1.0 else [eltwise("linear", first)]
@@ -25,12 +25,12 @@ def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
 
 
 class SumImplementation(ElementWise[Sum]):
-    """One chain or, for many tensors, several chains; later chains add to dst."""
+    """One chain or, for many tensors, several chains. Later chains add to dst."""
 
     def accepted(
         self, op: Sum, attr: Attributes, engine: Any, stages: Sequence[Stage]
     ) -> Accepted | Refused:
-        """Offer it for any number of tensors."""
+        """Accept any number of tensors."""
         if len(op.srcs) + 1 + len(attr.operands()) <= MAX_TENSORS:
             return super().accepted(op, attr, engine, stages)
         steps = partial(_passes, op)
@@ -38,7 +38,7 @@ class SumImplementation(ElementWise[Sum]):
 
 
 def _passes(op: Sum, dst: Tensor) -> list[Step]:
-    """Chains that each add as many tensors as fit into one."""
+    """Return the steps of several chains. Each adds at most `SRCS` tensors."""
     *srcs, _ = arguments(op).values()
     steps: list[Step] = []
     for first in range(0, len(srcs), SRCS):

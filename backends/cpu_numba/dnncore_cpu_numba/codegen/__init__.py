@@ -1,4 +1,4 @@
 """Code generation: instruction sets, LLVM IR, native functions and the tasks that numba compiles.
 
-The lowest layer: every other package may import it; it imports none of them.
+This is the lowest layer. It imports no other package of this backend. All may import it.
 """

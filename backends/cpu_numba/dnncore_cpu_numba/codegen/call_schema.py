@@ -1,7 +1,7 @@
 """Schemas of native calls: the names, units and order of the numbers that native code receives.
 
-All native functions take 64-bit integers. So the arguments of a function, the parameters of a task
-and the rows of a table are blocks of 64-bit *slots*, and a `Record` declares one:
+All native functions take 64-bit integers. The arguments of a function, the parameters of a task and
+the rows of a table are therefore blocks of 64-bit *slots*. A `Record` declares a block:
 
     MATRIX = Record(
         "matrix",
@@ -10,10 +10,10 @@ and the rows of a table are blocks of 64-bit *slots*, and a `Record` declares on
         ("outer", Many("bytes", 10), "from index to index of the outer dims"),
     )
 
-Everything else follows from it. Python packs values by name (`Record.pack`). LLVM IR is emitted by
-name (`vector_ir.py`). Numba's functions read and call by name (`call_typing.py`). A value, a field
-or an argument that the declaration does not have raises `CallMismatch` or, while a task is
-compiled, `BuildError`.
+All uses refer to the declaration. Python packs values by name (`Record.pack`). LLVM IR is emitted
+by name (`vector_ir.py`). Functions that numba compiles read fields and call by name
+(`call_typing.py`). A value, field or argument that is not declared raises `CallMismatch`, or
+`BuildError` while a task is compiled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 
 class CallMismatch(TypeError):
-    """A use of a record that differs from its declaration."""
+    """A use of a record that does not match its declaration."""
 
 
 # -- values of slots -------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ class CallMismatch(TypeError):
 
 @dataclass(frozen=True)
 class Arg:
-    """The address of the index-th memory, in binding order, plus an offset in bytes."""
+    """The address of memory number `index`, in binding order, plus an offset in bytes."""
 
     index: int
     byte_offset: int = 0
@@ -50,7 +50,7 @@ class Scratch:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The address of a constant array, which the program keeps alive and nobody may change."""
+    """The address of a constant array. The program keeps it alive. It must not be changed."""
 
     array: np.ndarray[Any, Any]
 
@@ -71,19 +71,19 @@ UNITS = {
     "bits": "of a mask",
     "float32": "its bits, in the low half of the slot",
 }
-"""The units of the number in a slot, and their meaning."""
+"""The units of numbers in slots, and their meaning."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pointer:
-    """The kind of an address of a record, or of several records that follow each other."""
+    """The kind of an address of one record or of several contiguous records."""
 
     record: Record
 
 
 @dataclass(frozen=True, eq=False)
 class Many:
-    """Several values of one kind. Without a count, any number of them at the end of a record."""
+    """Several values of one kind. Without a count: any number of values, at a record's end."""
 
     kind: str | Record
     count: int | None = None
@@ -104,8 +104,8 @@ class Field:
 class Record:
     """A block of slots with named fields.
 
-    groups: (names between blanks, kind[, meaning]) of neighbouring fields of one kind. The meaning
-    is for readers.
+    groups: (names separated by blanks, kind[, meaning]) of consecutive fields of one kind. The
+    meaning is a comment.
     """
 
     def __init__(self, name: str, *groups: Any) -> None:
@@ -121,7 +121,7 @@ class Record:
                 self._size = None if count is None else self.size + count
 
     if TYPE_CHECKING:
-        # Functions that numba compiles use these; `call_typing.py` defines them.
+        # Functions that numba compiles use these methods. `call_typing.py` defines them.
         at: Callable[[Any], Any]
         call: Callable[..., Any]
         room: Callable[[], Any]
@@ -139,13 +139,13 @@ class Record:
         return 8 * self.size
 
     def field(self, name: str) -> Field:
-        """The field with a name. Raises `CallMismatch`."""
+        """Return the field with a name. Raises `CallMismatch` if there is none."""
         if name not in self.fields:
             raise CallMismatch(f"{self.name} has no {name!r}; it has {', '.join(self.fields)}")
         return self.fields[name]
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise `CallMismatch` unless the names are exactly those of the fields."""
+        """Raise `CallMismatch` unless the names are exactly the fields' names."""
         given = dict.fromkeys(names)
         if given.keys() != self.fields.keys():
             missing = [name for name in self.fields if name not in given]
@@ -156,24 +156,24 @@ class Record:
             )
 
     def pack(self, values: Mapping[str, Any]) -> list[Param]:
-        """The slots that hold these values, given by name. Raises `CallMismatch`."""
+        """Return the slots of these values by name. Raises `CallMismatch`."""
         self.check(values)
         return [slot for name in self.fields for slot in self.slots(name, values[name])]
 
     def slots(self, name: str, value: Any) -> list[Param]:
-        """The slots that hold the value of one field. Raises `CallMismatch`."""
+        """Return the slots of the value of one field. Raises `CallMismatch`."""
         try:
             return _packed(self.field(name).kind, value)
         except CallMismatch as error:
             raise CallMismatch(f"{self.name}: {name}: {error}") from None
 
     def table(self, rows: Iterable[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
-        """An array of records, one per row."""
+        """Return an array of records, one per row."""
         packed = [self.pack(row) for row in rows]
         return np.array(packed, np.int64).reshape(len(packed), self._size or -1)
 
     def columns(self, values: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """An array of records, made of one array of numbers for each field."""
+        """Return an array of records from one array of numbers per field."""
         self.check(values)
         return np.stack([values[name] for name in self.fields], axis=1)
 
@@ -182,7 +182,7 @@ class Record:
 
 
 def _slots(kind: Kind | Record) -> int | None:
-    """The number of slots of a field, None if it is not fixed."""
+    """Return the number of slots of a field, None if it is not fixed."""
     if not isinstance(kind, Many):
         return _slots_of_one(kind)
     if kind.count is not None:

@@ -1,17 +1,17 @@
-"""Records in numba's functions: their fields by name, and calls by keyword; see `call_schema.py`.
+"""Records in functions that numba compiles: access to fields by name, and calls by keyword.
 
-In a task the address of a record is a value of its own type:
+`call_schema.py` defines records. In a task, the address of a record has a separate type:
 
-    p.row, p.row = x        the number in the slot, a float32 if that is its unit
+    p.row, p.row = x        the number in the slot; float32 if this is its unit
     p.table                 the address of another record, if the field is a `Pointer`
-    p.outer, p.outer[i]     the address of many numbers, and one of them
-    p[i]                    the i-th of records that follow each other
+    p.outer, p.outer[i]     the address of several numbers, and one of them
+    p[i]                    number i of contiguous records
     RECORD.at(address)      the record at an address
-    RECORD.room()           room for one that lives until the task returns
+    RECORD.room()           memory for a record on the stack, valid until the task returns
     RECORD.call(function, name=value, ...)      calls the native function at an address
 
-An address of a record is converted to an int64 wherever one is wanted. Each access is one LLVM
-instruction or a few, as those of `pointers.py`. Unknown names raise `CallMismatch`.
+Where an int64 is required, the address of a record is converted. Each access takes one or a few
+LLVM instructions, as in `pointers.py`. Unknown names raise `CallMismatch`.
 """
 
 # ruff: noqa: ARG001 - numba prescribes the parameters of typing and lowering functions
@@ -50,7 +50,7 @@ _NSW = ("nsw",)
 class Address(types.Type):
     """The type of the address of a record or, with a field, of the numbers in this field.
 
-    The address of the record represents both.
+    In both cases the value is the address of the record.
     """
 
     def __init__(self, record, field=None):
@@ -64,7 +64,7 @@ class Address(types.Type):
 
 
 class Declaration(types.Opaque):
-    """The type of a record, which is a constant in numba's functions."""
+    """The type of a record, which is a constant in functions that numba compiles."""
 
     def __init__(self, record):
         self.record = record
@@ -91,7 +91,7 @@ def _no_value(context, builder, typ, value):
 
 
 def numba_type(kind):
-    """The numba type of a slot of this kind."""
+    """Return the numba type of a slot of this kind."""
     if isinstance(kind, Pointer):
         return Address(kind.record)
     return types.float32 if kind == "float32" else types.int64
@@ -132,7 +132,7 @@ def _store_field(context, builder, sig, args, name):
 
 
 def _pointer(builder, address, field):
-    """The pointer to a field and its alignment. A float32 is in the low half of its slot."""
+    """Return the pointer to a field, and its alignment. A float32 is in the slot's low half."""
     kind, per_slot = (F32, 2) if field.kind == "float32" else (I64, 1)
     base = builder.inttoptr(address, kind.as_pointer())
     return builder.gep(base, [I64(per_slot * field.slot)]), 8 // per_slot
@@ -220,7 +220,7 @@ class _Call(AbstractTemplate):
 
 
 def _argument(record, field, given):
-    """The type to which numba converts an argument."""
+    """Return the type to which numba converts an argument."""
     wanted = numba_type(field.kind)
     if types.float32 in (given, wanted):
         fits = given == wanted

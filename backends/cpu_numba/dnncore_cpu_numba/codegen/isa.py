@@ -1,12 +1,13 @@
 """The instruction sets that code is compiled for: features of the processor and register tiles.
 
-A set of `ISAS` has vectors of its own. A set of `DOT_ISAS` adds instructions to one of them, which
-multiply and add several bf16 or 8-bit integers at a time; only such products are compiled for it.
+The sets in `ISAS` differ in their vectors. A set in `DOT_ISAS` extends one of them by instructions
+that multiply and add several bf16 or 8-bit integers at a time. Only such products are compiled for
+it.
 
-Tasks are compiled for `BEST`, microkernels for the set that they are written for. With
-`DNNCORE_MAX_CPU_ISA` set to one of their names, or to oneDNN's word for a set beside them, `BEST`
-is no better than that, and nothing in the process is compiled for a better one. The variable is
-read once, when this backend is first used.
+Tasks are compiled for `BEST`, and microkernels for the set of their implementation.
+`DNNCORE_MAX_CPU_ISA` limits the sets that code is compiled for, including `BEST`. Its value is the
+name of one of these sets, or oneDNN's name of another set. The variable is read once, when this
+backend is first used.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ CAP = "DNNCORE_MAX_CPU_ISA"
 
 @dataclass(frozen=True)
 class Isa:
-    """One way to use vector registers.
+    """An instruction set and its register tiles.
 
-    lanes: floats in a vector.
-    rows: vectors of a register tile -> the most rows that its registers hold beside one row of B
-        and a broadcast of A; tiles need 8 or more accumulators to hide an FMA's latency.
-    x86: the features that its code may use on an x86 processor, by LLVM's names.
-    any_processor: whether it is for others too; there, code may use all that they have.
-    products: the types of A, bf16 or u8, whose products have instructions of their own.
+    lanes: the number of f32 in a vector.
+    rows: vectors of a register tile -> the most rows for which registers also hold one row of B and
+        a broadcast of A. Tiles need 8 or more accumulators to hide the latency of an FMA.
+    x86: the features that code may use on an x86 processor, by LLVM's names.
+    any_processor: whether the set also serves other processors. There, code may use all features.
+    products: the types of A whose products have special instructions: bf16, u8, s8.
     """
 
     name: str
     lanes: int
     rows: Mapping[int, int] = field(hash=False)
-    x86: frozenset[str] = field(repr=False)  # its order is another one in each process
+    x86: frozenset[str] = field(repr=False)  # its order differs from process to process
     any_processor: bool = False
     products: frozenset[str] = frozenset()
 
     @property
     def has_tiles(self) -> bool:
-        """Whether products are computed in tile registers."""
+        """Whether products are computed in AMX tile registers."""
         return "amx-tile" in self.x86
 
     @property
@@ -56,7 +57,7 @@ class Isa:
 
     @functools.cached_property
     def obstacle(self) -> str:
-        """The reason why its code cannot or may not run here; empty if it can."""
+        """The reason why code for this set cannot or must not run here; empty if it can run."""
         if not self.x86 <= (cap := highest_allowed()).x86:
             return f"{CAP}={os.environ[CAP]} allows {cap.name} and less"
         if self.any_processor:
@@ -70,7 +71,7 @@ class Isa:
 
     @functools.cached_property
     def features(self) -> str:
-        """The features that code may use, as LLVM's list, for example "+avx2,-avx512f"."""
+        """The features that code may use, as a list for LLVM, such as "+avx2,-avx512f"."""
         host = host_features()
         if "sse2" in host:  # an x86 processor
             host = {name: name in self.x86 for name in host}
@@ -78,13 +79,13 @@ class Isa:
 
     @property
     def converts_f16(self) -> bool:
-        """Whether its code has instructions for f16; LLVM calls a library where x86 has none."""
+        """Whether there are instructions that convert f16. Without them, LLVM calls a library."""
         return "-f16c" not in self.features.split(",")
 
 
 @functools.cache
 def _tiles_are_permitted() -> bool:
-    """Ask Linux for the tile registers, which a process may use only after it has asked."""
+    """Request the tile registers from Linux. A process may use them only after this request."""
     if not sys.platform.startswith("linux"):
         return False
     return bool(ctypes.CDLL(None).syscall(*REQUEST_TILES) == 0)
@@ -103,10 +104,10 @@ _AVX512_CORE = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl
 AVX512_CORE = Isa("avx512_core", 16, {1: 20, 2: 14, 3: 9, 4: 6}, _AVX512_CORE)
 AVX2 = Isa("avx2", 8, {1: 12, 2: 6}, _AVX2)
 SSE41 = Isa("sse41", 4, {1: 10, 2: 6}, _SSE41)
-# The tiles are for 32 registers, as most other processors have them.
+# The tiles assume 32 registers, which most processors other than x86 have.
 SIMD128 = Isa("simd128", 4, {1: 14, 2: 9, 3: 6, 4: 5}, _X86_64, any_processor=True)
 ISAS = (AVX512_CORE, AVX2, SSE41, SIMD128)
-"""The sets of vectors, best first; the last one can be used on every processor."""
+"""The sets that differ in vectors, best first. The last one works on every processor."""
 
 _VNNI = _AVX512_CORE | {"avx512vnni"}
 _BF16 = _VNNI | {"avx512bf16"}
@@ -124,7 +125,7 @@ AVX2_VNNI = replace(AVX2, name="avx2_vnni", x86=_AVX2 | {"avxvnni"}, products=_O
 DOT_ISAS = (AVX512_CORE_AMX, AVX512_CORE_BF16, AVX512_CORE_VNNI, AVX2_VNNI)
 """The sets with instructions for products of bf16 or integers, best first."""
 
-# oneDNN's words for sets that come between two of these: the lower one.
+# oneDNN's names. A set between two of these sets stands for the lower one.
 _WORDS = {
     "default": AVX512_CORE_AMX,
     "avx": SSE41,
@@ -143,7 +144,7 @@ _WORDS = {
 
 @functools.cache
 def highest_allowed() -> Isa:
-    """The instruction set that the user's cap names. Raises `DescriptorError` for another word."""
+    """Return the best set that the user allows. Raises `DescriptorError` for unknown names."""
     word = os.environ.get(CAP, "") or "default"
     isa = _WORDS.get(word.lower())
     if isa is None:
@@ -157,7 +158,7 @@ def highest_allowed() -> Isa:
 
 @functools.cache
 def host_features() -> Mapping[str, bool]:
-    """The features that LLVM knows for this kind of processor, and whether this one has them."""
+    """Return the features that LLVM knows for this architecture, and whether they exist here."""
     try:
         return dict(llvm.get_host_cpu_features())
     except RuntimeError:  # LLVM does not report features on some systems
@@ -166,11 +167,11 @@ def host_features() -> Mapping[str, bool]:
 
 @functools.cache
 def host_cpu() -> str:
-    """LLVM's name of this processor's kind, such as znver4."""
+    """Return LLVM's name of this processor model, such as znver4."""
     return str(llvm.get_host_cpu_name())
 
 
 AVAILABLE = tuple(isa for isa in ISAS if not isa.obstacle)
-"""The sets of vectors that this process may use, best first."""
+"""The sets of `ISAS` that this process may use, best first."""
 
 BEST = AVAILABLE[0]

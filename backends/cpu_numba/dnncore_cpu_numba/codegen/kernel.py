@@ -1,4 +1,4 @@
-"""Kernels: native functions that are emitted as LLVM IR, one for each class of problems."""
+"""Kernels: native functions that are emitted as LLVM IR, one per class of problems."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dnncore_cpu_numba.codegen.isa import Isa
 
 
 class NativeKernel:
-    """Base of the classes of kernels. A subclass is a dataclass of what is compiled in."""
+    """Base of the classes of kernels. The fields of a subclass are compiled in."""
 
     ARGUMENTS: ClassVar[Record]
     isa: Isa
 
     @property
     def name(self) -> str:
-        """An identifier of everything that is compiled in."""
+        """An identifier of all properties that are compiled in."""
         return f"{type(self).__name__}_{self.isa.name}_{digest(self, 24)}"
 
     @property
@@ -28,7 +28,7 @@ class NativeKernel:
         return native.function(self.name, self.llvm_text, self.isa).address
 
     def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        """Return the LLVM assembly of a module that defines the kernel as `symbol`."""
         return vir.function_text(symbol, self.ARGUMENTS, self._emit)
 
     def _emit(self, builder: Any, args: vir.Values) -> None:
@@ -37,5 +37,5 @@ class NativeKernel:
 
 
 def digest(value: object, length: int) -> str:
-    """A hexadecimal hash of the text of a value."""
+    """Return a hexadecimal hash of the `repr` of a value."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:length]

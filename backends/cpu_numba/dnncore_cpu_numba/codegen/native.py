@@ -1,9 +1,9 @@
-"""Native code: from LLVM assembly to the address of its function, through the store on disk.
+"""Native code: compiles LLVM assembly and returns the function's address, with a store on disk.
 
-Everything that this backend executes is a C function whose arguments are 64-bit integers. Tasks
-(numba turns them into LLVM assembly) and microkernels (written in it) come here to be compiled. A
-stored object is loaded in about a millisecond, without numba's compiler. A function is unloaded
-when no program uses it any more and many others were loaded after it.
+All code that this backend executes is C functions whose arguments are 64-bit integers. Numba
+translates tasks to LLVM assembly; microkernels are emitted as LLVM assembly. This module compiles
+both. Loading a stored object takes about a millisecond and does not need numba's compiler. A
+function is unloaded when no program uses it and many other functions were loaded after it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from dnncore import planning
 from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork, uninterrupted
 from dnncore_cpu_numba.codegen.isa import BEST, Isa, host_features
 
-KEPT = 256  # functions that stay loaded without a user: 8 KiB each, and 0.4 ms to load again
+KEPT = 256  # unused functions that stay loaded: 8 KiB each; loading one again takes 0.4 ms
 
 _store = DiskStore("cpu_numba")
 hold_at_fork(global_compiler_lock)
 
 
 class Code:
-    """A function in memory. LLVM's engine, and so the code, lasts as long as this object."""
+    """A function in memory. LLVM's engine and the code exist as long as this object."""
 
     __slots__ = ("__weakref__", "address")
 
     def __init__(self, address: int, engine: Any) -> None:
         self.address = address
-        # An engine is closed under the compiler's lock, which the collector of garbage cannot take.
+        # Closing an engine needs the compiler's lock, which the garbage collector cannot acquire.
         weakref.finalize(self, _unused.append, engine).atexit = False
 
 
@@ -50,7 +50,7 @@ _permanent: set[Code] = set()
 
 
 class _Users(threading.local):
-    """The sets of code that this thread's `keeping` blocks collect, the innermost last."""
+    """The sets of code that the `keeping` blocks of this thread collect, the innermost last."""
 
     def __init__(self) -> None:
         self.sets: list[set[Code]] = []
@@ -61,10 +61,10 @@ _users = _Users()
 
 @contextmanager
 def keeping() -> Iterator[set[Code]]:
-    """Collect the code of the functions that this thread requests in the block.
+    """Collect the code of the functions that this thread requests in the `with` block.
 
-    The code stays loaded as long as the set exists. A function that is requested outside of such a
-    block stays loaded until the process ends.
+    The code stays loaded as long as the set exists. A function requested outside such a block stays
+    loaded until the process ends.
     """
     code: set[Code] = set()
     _users.sets.append(code)
@@ -75,20 +75,20 @@ def keeping() -> Iterator[set[Code]]:
 
 
 def loaded() -> int:
-    """The number of functions in memory."""
+    """Return the number of functions in memory."""
     return len(_loaded)
 
 
 def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> Code:
-    """A compiled function; see `keeping` for how long its address is valid.
+    """Return a compiled function. `keeping` states how long its address is valid.
 
-    name: identifies the function and, by its parameters, its code: an identifier of letters, digits
-        and underscores. Its sources, LLVM and the processor are part of the key anyway.
-    text: returns the LLVM assembly of a module that defines the function under the given symbol;
-        called only when the object is not in the store.
+    name: identifies the function and all parameters of its code. It has letters, digits and
+        underscores. The key of the store also contains the sources, LLVM and the processor.
+    text: returns the LLVM assembly of a module that defines the function under the given symbol.
+        It is called only if the object is not in the store.
     isa: the instruction set that the code may use.
 
-    Raises `BuildError` when LLVM refuses the text.
+    Raises `BuildError` if LLVM refuses the text.
     """
     code = _loaded.get(name)
     if code is None:
@@ -98,7 +98,7 @@ def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> Code:
 
 
 def _obtain(name: str, text: Callable[[str], str], isa: Isa) -> Code:
-    with global_compiler_lock:  # numba's, as LLVM is one for both
+    with global_compiler_lock:  # numba's lock, because both share LLVM
         code = _loaded.get(name)
         if code is None:
             code = _loaded[name] = _load(name, text, isa)
@@ -108,18 +108,18 @@ def _obtain(name: str, text: Callable[[str], str], isa: Isa) -> Code:
 
 
 def _unload() -> None:
-    """Close the engines of code that nobody uses."""
+    """Close the engines of unused code."""
     while _unused:
         _unused.popleft().close()
 
 
 def symbol_of(name: str) -> str:
-    """The symbol of a function in its object."""
+    """Return the symbol of a function in its object."""
     return f"dnncore_{name}"
 
 
 def optimized(module: Any) -> str:
-    """The assembly of an LLVM module after the optimiser's passes for this processor."""
+    """Return the assembly of an LLVM module after optimisation for this processor."""
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True
     passes = llvm.create_pass_builder(machine(BEST), options)
@@ -150,7 +150,7 @@ def _load(name: str, text: Callable[[str], str], isa: Isa) -> Code:
         cache_count("compiled")
     else:
         cache_count("from_disk")
-    # It owns the machine. One engine for all objects would never free any of them.
+    # The engine owns the machine. A single engine for all objects would never free any object.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(BEST))
     engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
     address = engine.get_function_address(symbol)
@@ -171,7 +171,7 @@ def _emit(symbol: str, text: str, isa: Isa) -> bytes:
 
 @functools.cache
 def _environment() -> str:
-    """A hash of all that compiled code depends on: sources, compilers and the processor."""
+    """Return a hash of the sources, compilers and processor that compiled code depends on."""
     digest = hashlib.sha256()
     for package in (Path(__file__).parents[1], Path(planning.__file__).parent):
         for path in sorted(package.rglob("*.py")):

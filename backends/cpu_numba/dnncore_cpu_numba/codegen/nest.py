@@ -1,10 +1,10 @@
 """Nests: tensors of any layout as rectangular loop nests with one stride per loop and tensor.
 
-A blocked layout splits a dim into loops: with blocks of 16, element i lies in block i // 16 at
-place i % 16, so 20 elements are a loop of one whole block, with 16 inside, and a rest of 4. Several
-tensors are split wherever one of them is, so that each has one stride per loop. One nest or a few
-cover the tensors of an element-wise operation, whatever their layouts; a dim in which a tensor is
-broadcast has stride 0. The second half of this file walks a nest inside a task.
+A blocked layout splits a dim into loops. With blocks of 16, element i is in block i // 16 at place
+i % 16. 20 elements are then a loop of one whole block with 16 elements, and a remainder of 4. If
+one tensor is split at a place, all tensors are, so that each has one stride per loop. One or a few
+nests cover the tensors of an element-wise operation in any layouts. Along a dim in which a tensor
+is broadcast, its stride is 0. The second half of this file iterates over a nest inside a task.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dnncore_cpu_numba.codegen.call_schema import Many, Record, Table
 from dnncore_cpu_numba.codegen.pointers import load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device
 
-_LINE = 16  # elements of a cache line, mostly
-MAX_LOOPS = 64  # of a nest; 12 dims and the blocks of several tensors need fewer
+_LINE = 16  # elements of a cache line for four-byte types
+MAX_LOOPS = 64  # most loops of a nest; 12 dims with blocks of several tensors need fewer
 NEST = Record(
     "nest",
     ("loops tensors", "count"),
@@ -31,7 +31,7 @@ NEST = Record(
 
 @dataclass(frozen=True)
 class Loop:
-    """`extent` steps; `strides` in elements, one per tensor."""
+    """A loop of `extent` steps. strides: one per tensor, in elements."""
 
     extent: int
     strides: tuple[int, ...]
@@ -39,7 +39,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops from outermost to innermost; `offsets` in elements from each tensor's buffer."""
+    """Loops, the outermost first. offsets: of the first element in each tensor, in elements."""
 
     offsets: tuple[int, ...]
     loops: tuple[Loop, ...]
@@ -50,11 +50,11 @@ class Nest:
         return math.prod(loop.extent for loop in self.loops)
 
     def without(self, loops: int) -> Nest:
-        """The same nest without its innermost loops."""
+        """Return the nest without its `loops` innermost loops."""
         return Nest(self.offsets, self.loops[: len(self.loops) - loops])
 
     def table(self, itemsizes: Sequence[int]) -> Table:
-        """The `NEST` that `seek` and `advance` read. Raises `BuildError`."""
+        """Return the `NEST` that `seek` and `advance` read. Raises `BuildError`."""
         if len(self.loops) > MAX_LOOPS:
             raise BuildError(f"nests have at most {MAX_LOOPS} loops; got {len(self.loops)}")
         strides = [
@@ -65,17 +65,17 @@ class Nest:
         return Table(NEST.table([sizes | {"numbers": [*extents, *strides]}]))
 
     def ordered(self, lead: int = 0) -> Nest:
-        """The same elements with neighbouring loops joined, in the memory order of a tensor."""
+        """Return a nest in the memory order of tensor `lead`, with neighbouring loops joined."""
         loops = sorted(self.loops, key=lambda loop: -loop.strides[lead])
         return Nest(self.offsets, merged((loop for loop in loops if loop.extent > 1), _joined))
 
     def rows(self, longest: int) -> Iterator[Nest]:
-        """Nests whose innermost loop, the row, has at most `longest` steps: this one or two."""
+        """Yield one or two nests whose innermost loop, the row, has at most `longest` steps."""
         nest = self._with_loops(1)
         yield from nest.split(len(nest.loops) - 1, longest)
 
     def tiles(self, largest: int) -> Iterator[Nest]:
-        """Nests whose two innermost loops, rows and columns, have at most `largest` steps."""
+        """Yield nests whose two innermost loops together have at most `largest` steps."""
         nest = self._with_loops(2)
         for part in nest.split(len(nest.loops) - 1, largest):
             yield from part.split(len(part.loops) - 2, largest // part.loops[-1].extent)
@@ -85,7 +85,7 @@ class Nest:
         return Nest(self.offsets, (still,) * (least - len(self.loops)) + self.loops)
 
     def split(self, place: int, longest: int) -> Iterator[Nest]:
-        """Nests whose loop at `place` has at most `longest` steps, the rest around it."""
+        """Yield nests in which the loop at `place` is split into loops of at most `longest`."""
         loop = self.loops[place]
         before, after = self.loops[:place], self.loops[place + 1 :]
         if loop.extent <= longest:
@@ -101,11 +101,11 @@ class Nest:
 
 
 def _even_length(extent: int, longest: int) -> int:
-    """The length of equal pieces that are not much shorter than `longest`; if there is none, it."""
+    """Return the length of equal pieces not much shorter than `longest`, else `longest`."""
     least = -(-extent // longest)
     if least <= longest:
         lengths = [extent // count for count in range(least, 2 * least) if extent % count == 0]
-    else:  # the same lengths, found with fewer divisions
+    else:  # finds the same lengths with fewer divisions
         lengths = [n for n in range(extent // (2 * least) + 1, longest + 1) if extent % n == 0]
     return max(lengths, key=lambda n: (n % _LINE == 0, n), default=longest)
 
@@ -113,18 +113,19 @@ def _even_length(extent: int, longest: int) -> int:
 def nests(
     dims: Sequence[int], descs: Sequence[MemoryDesc], without: Sequence[int] = ()
 ) -> list[Nest]:
-    """Cover the logical elements of `dims`; a tensor's dim of size 1 is broadcast to them.
+    """Return nests that cover the logical elements of `dims`.
 
-    A dim that divides the one of `dims` has an element for several neighbours.
+    A tensor's dim of size 1 is broadcast. If a tensor's dim divides the dim of `dims`, each of its
+    elements serves several neighbouring places.
 
-    without: dims of which only the first place is covered.
+    without: dims of which only place 0 is covered.
     """
     ranges = [(0, min(n, 1) if dim in without else n) for dim, n in enumerate(dims)]
     return _cross(ranges, dims, descs)
 
 
 def padding(desc: MemoryDesc) -> list[Nest]:
-    """Cover the elements that pad the dims of `desc` to whole blocks, each once."""
+    """Return nests that cover each padding element of `desc` once."""
     found = []
     for dim, (size, padded) in enumerate(zip(desc.dims, desc.padded_dims, strict=True)):
         if size < padded:
@@ -137,7 +138,7 @@ def padding(desc: MemoryDesc) -> list[Nest]:
 def _cross(
     ranges: Sequence[tuple[int, int]], dims: Sequence[int], descs: Sequence[MemoryDesc]
 ) -> list[Nest]:
-    """All combinations of the pieces of each dim."""
+    """Return nests of all combinations of the pieces of the dims."""
     if any(start >= stop for start, stop in ranges):
         return []
     pieces = [list(_pieces(dim, dims[dim], *r, descs)) for dim, r in enumerate(ranges)]
@@ -155,14 +156,14 @@ def _cross(
 def _pieces(
     dim: int, size: int, start: int, stop: int, descs: Sequence[MemoryDesc]
 ) -> Iterator[Nest]:
-    """Cut [start, stop) of one dim where any tensor's blocks begin."""
+    """Divide [start, stop) of one dim at the block boundaries of all tensors."""
 
     def offsets(place: int) -> tuple[int, ...]:
         return tuple(_offset(desc, dim, place, size) for desc in descs)
 
     steps = _block_steps(dim, size, descs)
     if any(a % b for a, b in itertools.pairwise(steps)):
-        # Blocks that do not nest, such as 16 and 24, repeat together after their common multiple.
+        # Blocks that do not nest, such as 16 and 24, repeat after their least common multiple.
         period = math.lcm(*steps)
         for place in range(start, min(stop, start + period)):
             loop = Loop(-(-(stop - place) // period), offsets(period))
@@ -180,7 +181,7 @@ def _pieces(
 
 
 def _block_steps(dim: int, size: int, descs: Sequence[MemoryDesc]) -> list[int]:
-    """Elements of a dim after which some tensor starts a block, largest first, down to 1."""
+    """Return the block sizes of all tensors along a dim in elements, in descending order to 1."""
     steps = {1}
     for desc in descs:
         steps.add(_group(desc, dim, size))
@@ -193,14 +194,14 @@ def _block_steps(dim: int, size: int, descs: Sequence[MemoryDesc]) -> list[int]:
 
 
 def _group(desc: MemoryDesc, dim: int, size: int) -> int:
-    """How many neighbouring places of a dim share an element of the tensor, if not all do."""
+    """Return the number of neighbouring places that share an element; 1 for a broadcast dim."""
     own = desc.dims[dim]
     divides = 1 < own < size and size % own == 0 and desc.padded_dims[dim] == own
     return size // own if divides else 1
 
 
 def _offset(desc: MemoryDesc, dim: int, place: int, size: int) -> int:
-    """The offset of a place along one dim; 0 if the tensor is broadcast along it."""
+    """Return the offset of a place along one dim; 0 if the tensor is broadcast along it."""
     if desc.dims[dim] == 1 and size > 1:
         return 0
     place //= _group(desc, dim, size)
@@ -214,7 +215,7 @@ def _offset(desc: MemoryDesc, dim: int, place: int, size: int) -> int:
 
 
 def _joined(outer: Loop, inner: Loop) -> Loop | None:
-    """The two loops as one, if they are one in every tensor."""
+    """Return two loops joined to one, None if this is not possible in every tensor."""
     if not is_one_loop(outer.strides, inner.strides, inner.extent):
         return None
     return Loop(outer.extent * inner.extent, inner.strides)
@@ -225,10 +226,10 @@ def _joined(outer: Loop, inner: Loop) -> Loop | None:
 
 @device
 def seek(table, index, position, starts, tensors, width):
-    """Go to the index-th step of a nest.
+    """Go to step number `index` of a nest.
 
-    position: room for a place per loop. starts: each tensor's address before the first step, an
-    int64 each. tensors: `width` int64 per tensor; its address at this step is put into the first.
+    position: memory for one place per loop. starts: the address of each tensor at step 0, as int64.
+    tensors: `width` int64 per tensor; the first one receives the tensor's address at this step.
     """
     loops, count = table.loops, table.tensors
     for t in range(count):
@@ -244,7 +245,7 @@ def seek(table, index, position, starts, tensors, width):
 
 @device
 def advance(table, position, tensors, width):
-    """Go to the next step; after the last one comes the first."""
+    """Go to the next step. The last step is followed by the first."""
     loops, count = table.loops, table.tensors
     for back in range(loops):
         loop = loops - 1 - back

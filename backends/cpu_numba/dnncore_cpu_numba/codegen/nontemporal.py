@@ -1,7 +1,7 @@
-"""Stores that go past the caches, for results so large that whoever reads them hardly finds them.
+"""Non-temporal stores, which bypass the caches, for results too large to remain in cache.
 
-An ordinary store first reads the cache line that it writes. A streamed one does not, which saves a
-third of the traffic of a copy; but what is streamed has to be read from memory again.
+An ordinary store first reads the cache line that it writes. A non-temporal store does not, which
+saves a third of the traffic of a copy. Readers must then read the result from memory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dnncore_cpu_numba.codegen.pointers import emitted, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import device, exact
 
 STREAM_BYTES = 32 << 20
-"""From this size of all tensors of a call on, results bypass the caches.
+"""Least bytes of all tensors of a call for which results use non-temporal stores.
 
-Measured for one input and for two, with a last-level cache of 32 MB: such stores are twice as slow
-if the next call finds the tensors in the cache, and 1.3 times as fast if it does not."""
+Measured for one and for two inputs, with a last-level cache of 32 MB: such stores are twice as slow
+if the next call finds the tensors in the cache, and 1.3 times as fast otherwise."""
 LINE = 64  # bytes of a cache line
 _LANES = vir.vector_of(LINE // 4)
 
@@ -30,9 +30,9 @@ def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction, align: int = LIN
 
 @device
 def stream(x, y, length):
-    """Copy a multiple of 16 float32 to an address y that is a multiple of 64.
+    """Copy float32 with non-temporal stores. length: a multiple of 16; y: a multiple of 64.
 
-    The driver's next atomic operation makes them visible to other threads.
+    The driver's next atomic operation makes the stores visible to other threads.
     """
     for i in range(0, 4 * length, LINE):
         _stream_line(x + i, y + i)
@@ -40,9 +40,9 @@ def stream(x, y, length):
 
 @exact
 def before_lines(y, size, length):
-    """The number of elements of `size` bytes at y before the first whole cache line.
+    """Return the number of elements of `size` bytes at y before the first whole cache line.
 
-    It is all of them if y is not a multiple of `size`: then no element begins with a line.
+    Returns `length` if y is not a multiple of `size`, because no element begins a line then.
     """
     if y % size != 0:
         return length
@@ -51,7 +51,7 @@ def before_lines(y, size, length):
 
 @device
 def stream_row(x, y, length):
-    """Copy any number of float32; the lines that lie in it whole are streamed."""
+    """Copy any number of float32, with non-temporal stores for whole cache lines."""
     head = before_lines(y, 4, length)
     body = (length - head) & -(LINE // 4)
     for i in range(head):
@@ -63,13 +63,13 @@ def stream_row(x, y, length):
 
 @exact
 def scaled(x, shift, factor, rest):
-    """(x - shift) * factor - rest, in this order: shift may be so large that it swallows rest."""
+    """Return (x - shift) * factor - rest in this order, as shift may be much larger than rest."""
     return (x - shift) * factor - rest
 
 
 @device
 def stream_scaled(x, shift, factor, rest, y, length):
-    """Store `scaled` of any number of float32; whole lines of y bypass the caches."""
+    """Store `scaled` of any number of float32, with non-temporal stores for whole lines of y."""
     head = before_lines(y, 4, length)
     body = (length - head) & -(LINE // 4)
     for i in range(head):
@@ -82,7 +82,7 @@ def stream_scaled(x, shift, factor, rest, y, length):
 
 @device
 def prefetch(address, nbytes):
-    """Prefetch a range of memory, which need not exist."""
+    """Prefetch a range of addresses. They may be invalid."""
     for i in range(0, nbytes, LINE):
         _prefetch_line(address + i)
 

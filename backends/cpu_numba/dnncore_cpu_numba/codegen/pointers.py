@@ -1,7 +1,7 @@
 """Memory in tasks: loads and stores through 64-bit integer addresses, and their decorator.
 
-Each access is one LLVM instruction or a few. Its index counts elements. Nothing checks bounds, so
-LLVM vectorises loops over these accesses. Integers are widened to 64 bits on load and cut on store.
+Each access takes one or a few LLVM instructions. Indices count elements. Bounds are not checked, so
+that LLVM can vectorise loops. Integers are widened to 64 bits on load and truncated on store.
 """
 
 # ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
@@ -27,7 +27,7 @@ _F64 = ir.DoubleType()
 
 
 def emitted(result, *parameters):
-    """Decorate a function (builder, *values) that emits LLVM IR, so that tasks can call it.
+    """Decorate a function (builder, *values) that emits LLVM IR. Tasks can call the result.
 
     result, parameters: numba's types.
     """
@@ -51,7 +51,7 @@ def _pointer(builder, address, index, element):
 
 
 def _loader(numba_type, element):
-    """A function (address, index) that returns the element there."""
+    """Return a function (address, index) that loads an element."""
 
     @emitted(numba_type, types.int64, types.int64)
     def load(builder, address, index):
@@ -62,7 +62,7 @@ def _loader(numba_type, element):
 
 
 def _storer(numba_type, element):
-    """A function (address, index, value) that stores the element there."""
+    """Return a function (address, index, value) that stores an element."""
 
     @emitted(types.void, types.int64, types.int64, numba_type)
     def store(builder, address, index, value):
@@ -73,7 +73,7 @@ def _storer(numba_type, element):
 
 
 def _bitcast(source, target, element):
-    """A function that returns the bits of a value as another type."""
+    """Return a function that returns the bits of a value as another type."""
     return emitted(target, source)(lambda builder, value: builder.bitcast(value, element))
 
 
@@ -85,7 +85,7 @@ load_s8 = _loader(types.int64, I8)
 
 
 def _loader_as_f32(data_type):
-    """A function (address, index) that returns the element there, of a type, as float32."""
+    """Return a function (address, index) that loads an element of a data type as float32."""
     element = STORED[data_type]
 
     @emitted(types.float32, types.int64, types.int64)
@@ -97,11 +97,11 @@ def _loader_as_f32(data_type):
 
 
 LOADS_AS_F32 = {kind: load_f32 if kind == "f32" else _loader_as_f32(kind) for kind in STORED}
-"""The functions (address, index) that return an element of a data type as float32."""
+"""The functions (address, index) that load an element of a data type as float32."""
 
 
 def _storer_from_f32(data_type):
-    """A function (address, index, value) that stores a float32 as an element of a type."""
+    """Return a function (address, index, value) that stores a float32 as a data type."""
     element = STORED[data_type]
 
     @emitted(types.void, types.int64, types.int64, types.float32)
@@ -119,7 +119,10 @@ STORES_FROM_F32 = {kind: store_f32 if kind == "f32" else _storer_from_f32(kind) 
 
 
 def _loader_of_pairs(half):
-    """A function (address, index) that returns a half of pair number `index` of bf16 as float32."""
+    """Return a function (address, index) that loads one bf16 of pair number `index` as float32.
+
+    half: 0 for the lower one, 1 for the upper one.
+    """
 
     @emitted(types.float32, types.int64, types.int64)
     def load(builder, address, index):
@@ -134,7 +137,7 @@ load_low_bf16, load_high_bf16 = (_loader_of_pairs(half) for half in range(2))
 
 @emitted(types.void, types.int64, types.int64, types.float32, types.float32)
 def store_pair_bf16(builder, address, index, low, high):
-    """Store two float32 as pair number `index` of bf16."""
+    """Convert two float32 to bf16 and store them as pair number `index`."""
     pair = pair_from_f32(builder, low, high)
     builder.store(pair, _pointer(builder, address, index, I32), align=2)
 
@@ -151,12 +154,15 @@ bits_to_f64 = _bitcast(types.int64, types.float64, _F64)
 
 @emitted(types.int64, types.int64)
 def address(builder, value):
-    """The address of a record, or of many numbers, as a number."""
+    """Return the address of a record, or of numbers in a field, as an int64."""
     return value
 
 
 def room(builder, slots):
-    """Emit memory for some slots, which exists until the task returns; returns its address."""
+    """Emit an allocation of slots on the stack and return its address.
+
+    The memory is valid until the task returns.
+    """
     with builder.goto_entry_block():
         place = builder.alloca(ir.ArrayType(I64, slots))
     place.align = 64
@@ -165,7 +171,10 @@ def room(builder, slots):
 
 @intrinsic
 def stack(typingctx, count):
-    """The address of `count` int64, a literal number, that live until the task returns."""
+    """Return the address of `count` int64 on the stack. The count must be a literal number.
+
+    The memory is valid until the task returns.
+    """
     if not isinstance(count, types.IntegerLiteral):
         return None
 

@@ -1,6 +1,6 @@
-"""Elementary functions of float64, by the C library: those of `vecmath.py` by the same names.
+"""Elementary functions of float64 by the C library, with the names of `vecmath.py`.
 
-They call functions for single elements. Arguments and parameters are float64.
+They call scalar functions. Arguments and parameters are float64.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def log(x):
 
 @exact
 def less(x, y):
-    """x - y, which is not joined with other sums."""
+    """x - y. The difference is not reordered with other sums."""
     return x - y
 
 
@@ -62,7 +62,7 @@ def power(x, alpha, beta):
 
 @exact
 def scaled_square(x, alpha):
-    """alpha * x * x, whose factors may be large."""
+    """alpha * (x * x)."""
     return alpha * (x * x)
 
 
@@ -145,7 +145,7 @@ def gelu_tanh(x):
 @exact
 def gelu_tanh_slope(x):
     """The derivative of gelu_tanh."""
-    x = clipped(x, -100.0, 100.0)  # where it is constant
+    x = clipped(x, -100.0, 100.0)  # constant beyond these
     square = x * x
     gate = 2.0 * _GATE * x * (1.0 + _GATE_CUBE * square)
     growth = 2.0 * _GATE * (1.0 + 3.0 * _GATE_CUBE * square)
@@ -167,5 +167,5 @@ def gelu_erf_slope(x):
 @exact
 def _at_bell(x):
     """x * e**(-x**2 / 2)."""
-    x = clipped(x, -40.0, 40.0)  # where it is 0
+    x = clipped(x, -40.0, 40.0)  # 0 beyond these
     return x * math.exp(-0.5 * x * x)

@@ -1,8 +1,8 @@
-"""Tasks: the native functions that do this backend's work, written in Python for numba.
+"""Tasks: the native functions of this backend's steps, written in Python for numba.
 
-A task is `void task(params, begin, end)`: it computes the work items [begin, end) and reads its
-pointers, sizes and constants from the record `params`. It may run on any thread, and it must not
-raise, allocate or touch a Python object. Other native functions differ in their arguments.
+A task is `void task(params, begin, end)`. It computes the work items [begin, end) and reads its
+pointers, sizes and constants from the record `params`. It may run on any thread. It must not raise,
+allocate or access Python objects. Other native functions have other arguments.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from dnncore_cpu_numba.codegen.call_typing import numba_type
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.vector_ir import I64, float_of
 
-# Sums may be reordered for vectors; NaN and infinities stay what IEEE says.
+# Sums may be reordered for vectorisation. NaN and infinities follow IEEE 754.
 FASTMATH = {"reassoc", "nsz", "arcp", "contract"}
 
 _INLINED = {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 device = numba.njit(error_model="numpy", fastmath=FASTMATH, **_INLINED)
-"""Decorator of the functions that tasks call; inlined into them."""
+"""Decorator of functions that tasks call. They are inlined."""
 
 exact = numba.njit(error_model="numpy", fastmath={"contract", "nsz"}, **_INLINED)
-"""Like `device`, but keeps the order of operations; only products and sums may be fused."""
+"""Like `device`, but keeps the order of operations. Products and sums may be fused."""
 
 stepwise = numba.njit(error_model="numpy", fastmath={"nsz"}, **_INLINED)
 """Like `exact`, but rounds each product."""
@@ -47,12 +47,12 @@ TASK = Record("task", ("params", "address"), ("begin end", "index"))
 
 
 class Task:
-    """A native function, compiled or loaded from disk when its address is first asked for.
+    """A native function. It is compiled or loaded from disk when `address` is first read.
 
-    arguments: its record. params: of a task, the record of its parameters. result: numba's type of
-    the result, void or int64.
+    arguments: the record of its arguments. params: the record of a task's parameters. result:
+    numba's type of the result, void or int64.
 
-    Raises `CallMismatch` if the function's parameters are not the record's fields, in their order.
+    Raises `CallMismatch` if the function's parameters are not the record's fields in order.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Task:
 
     @property
     def address(self) -> int:
-        """The address of the compiled function, which the task keeps. Raises `BuildError`."""
+        """The address of the compiled function, which this object keeps. Raises `BuildError`."""
         self._code = native.function(self.name, self.llvm_text)
         return self._code.address
 
     def llvm_text(self, symbol: str) -> str:
-        """The optimised LLVM assembly of a module that defines the task as `symbol`."""
+        """Return the optimised LLVM assembly of a module that defines the task as `symbol`."""
         try:
             return str(_llvm_text(self, symbol))
         except (NumbaError, CallMismatch) as error:
@@ -90,7 +90,7 @@ class Task:
 
 
 def task(params: Record, *, fastmath: set[str] = FASTMATH) -> Callable[..., Task]:
-    """Decorate a function (params, begin, end) to make it a task with such parameters."""
+    """Decorate a function (params, begin, end) as a task. params: the record of parameters."""
     typed = Record("task", ("params", Pointer(params)), ("begin end", "index"))
     return lambda function: Task(function, typed, fastmath, params)
 
@@ -98,7 +98,7 @@ def task(params: Record, *, fastmath: set[str] = FASTMATH) -> Callable[..., Task
 def native_function(
     arguments: Record, *, fastmath: set[str] = FASTMATH, result: Any = types.void
 ) -> Callable[..., Task]:
-    """Decorate a function of a record's fields to make it a native function."""
+    """Decorate a function as a native function. Its arguments are the fields of a record."""
     return lambda function: Task(function, arguments, fastmath, result=result)
 
 
@@ -106,7 +106,7 @@ def native_function(
 def _llvm_text(task: Task, symbol: str) -> str:
     target = registry.cpu_target
     flags = compiler.Flags()
-    flags.no_compile = True  # numba's own engine gets nothing: the code is linked and compiled here
+    flags.no_compile = True  # the code is linked and compiled here, not in numba's engine
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
@@ -134,7 +134,7 @@ def _llvm_text(task: Task, symbol: str) -> str:
 
 @contextlib.contextmanager
 def _optimizing_for(machine: Any) -> Iterator[None]:
-    """Make numba optimise for this machine instead of the whole processor."""
+    """Make numba optimise for this machine instead of all features of the processor."""
     generator = registry.cpu_target.target_context.codegen()
     usual, generator._tm = generator._tm, machine
     try:
@@ -144,7 +144,7 @@ def _optimizing_for(machine: Any) -> Iterator[None]:
 
 
 def _export(context: Any, fndesc: Any, arguments: Record, symbol: str) -> ir.Module:
-    """Wrap numba's own calling convention into a C function; a task's status is always good."""
+    """Wrap numba's calling convention in a C function. The status is ignored: tasks never fail."""
     module = context.create_module(symbol)
     inner = ir.Function(
         module,

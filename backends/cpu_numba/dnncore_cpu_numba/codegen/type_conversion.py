@@ -1,13 +1,12 @@
 """Conversions between data types in registers, emitted as LLVM IR.
 
 Kernels compute with float32. They read elements of any type with `load_as_f32` and write them with
-`store_from_f32`; `as_f32` and `from_f32` do the same with values that are in registers. Values are
-vectors or scalars. A bf16, an f16 or an f8 is an integer of its bits until it is converted. An s4
-or a u4 is in a byte of its own.
+`store_from_f32`. `as_f32` and `from_f32` convert values in registers. Values are vectors or
+scalars. Stored bf16, f16 and f8 values are integers with their bits. Each s4 or u4 has one byte.
 
-A value goes through float32, or through float64 where that alone holds both types' values, and is
-rounded once, half to even. To an integer type it saturates, and NaN becomes 0. NaN stays NaN, and
-subnormal numbers stay what they are.
+Conversions use float32, or float64 if only float64 represents the values of both types. They round
+once, half to even. Conversions to integers saturate, and NaN becomes 0. Conversions to floats
+preserve NaN and subnormal numbers.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ LIMITS = {
     "s8": (-128.0, 127.0), "u8": (0.0, 255.0), "s32": (-(2.0**31), 2.0**31 - 1),
     "s4": (-8.0, 7.0), "u4": (0.0, 15.0),
 }  # fmt: skip
-MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}  # bits behind the point
-BELOW_2_31 = 2.0**31 - 128  # the largest float32 below it
+MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}  # fraction bits
+BELOW_2_31 = 2.0**31 - 128  # the largest float32 below 2**31
 STORED = {
     "f32": F32, "f64": F64, "f16": I16, "bf16": I16, "f8_e4m3": I8, "f8_e5m2": I8,
     "s32": I32, "s8": I8, "u8": I8, "s4": I8, "u4": I8,
 }  # fmt: skip
-"""The elements of a vector as it is loaded and stored; of the smaller floating types, the bits."""
+"""The LLVM type of elements in memory. For the smaller floating types, it is an integer."""
 
 
 def load_as_f32(
     builder: Builder, pointer: Value, data_type: str, lanes: int, mask: Value | None = None,
     isa: Isa = BEST,
 ) -> Value:  # fmt: skip
-    """Load a vector of elements of a type as float32, or the lanes of a mask with 0 elsewhere."""
+    """Load a vector of a data type as float32. mask: the lanes to load; others become 0."""
     stored = vir.load(builder, pointer, ir.VectorType(STORED[data_type], lanes), mask)
     return as_f32(builder, stored, data_type, isa)
 
@@ -52,24 +51,24 @@ def store_from_f32(
     builder: Builder, value: Value, pointer: Value, data_type: str, mask: Value | None = None,
     isa: Isa = BEST,
 ) -> Value:  # fmt: skip
-    """Store a vector of float32 as a type, or the lanes of a mask; returns the instruction."""
+    """Store a vector of float32 as a data type. mask: the lanes to store. Returns the store."""
     return vir.store(builder, from_f32(builder, value, data_type, isa), pointer, mask)
 
 
 def as_f32(builder: Builder, x: Value, source: str, isa: Isa = BEST) -> Value:
-    """Stored elements as float32. A signalling NaN may stay one."""
+    """Convert stored elements to float32. A signalling NaN may remain signalling."""
     if source == "f32":
         return x
     return _to_real(builder, _widened(builder, x, source, "f32", isa), "f32", isa)
 
 
 def from_f32(builder: Builder, x: Value, target: str, isa: Isa = BEST) -> Value:
-    """Float32 as elements that are stored."""
+    """Convert float32 to stored elements."""
     return converted(builder, x, "f32", target, isa)
 
 
 def converted(builder: Builder, x: Value, source: str, target: str, isa: Isa = BEST) -> Value:
-    """Elements of one stored type as those of another. NaN becomes quiet."""
+    """Convert stored elements of one type to another. NaN becomes quiet."""
     if source == target:
         return x
     wide = _widened(builder, x, source, target, isa)
@@ -81,7 +80,7 @@ def converted(builder: Builder, x: Value, source: str, target: str, isa: Isa = B
 
 
 def _widened(builder: Builder, x: Value, source: str, target: str, isa: Isa) -> Value:
-    """The exact values as float32 or float64, but s32 rounded where it becomes f32."""
+    """Convert exactly to float32 or float64. Only s32 to f32 is rounded."""
     pair = {source, target}
     wide = "f64" in pair or ("s32" in pair and "f32" not in pair)
     real = kind_of(x, F64 if wide else F32)
@@ -95,10 +94,13 @@ def _widened(builder: Builder, x: Value, source: str, target: str, isa: Isa) -> 
 
 
 def _to_integer(builder: Builder, x: Value, target: str) -> Value:
-    """Limit to the type's range, then round. LLVM 22 would convert the lanes one by one."""
+    """Clip to the type's range, then round.
+
+    LLVM 22 would implement its saturating conversions lane by lane.
+    """
     lowest, highest = LIMITS[target]
     is_beyond = None
-    if target == "s32" and x.type == kind_of(x, F32):  # the limit is no float32
+    if target == "s32" and x.type == kind_of(x, F32):  # float32 cannot represent the limit
         is_beyond = builder.fcmp_ordered(">", x, constant(x.type, BELOW_2_31))
         highest = BELOW_2_31
     low, high = constant(x.type, lowest), constant(x.type, highest)
@@ -114,7 +116,7 @@ def _to_integer(builder: Builder, x: Value, target: str) -> Value:
 
 
 def _rounded(builder: Builder, x: Value) -> Value:
-    """Numbers within the range of s32 as s32, rounded half to even."""
+    """Convert numbers in the range of s32 to s32, rounded half to even."""
     kind = kind_of(x, I32)
     if x.type == kind_of(x, F32) and isinstance(x.type, ir.VectorType):  # one instruction
         name = f"llvm.lrint.{vir.suffix_of(kind)}.{vir.suffix_of(x.type)}"
@@ -137,14 +139,14 @@ def _to_real(builder: Builder, x: Value, target: str, isa: Isa) -> Value:
 
 
 def _from_bf16(builder: Builder, x: Value) -> Value:
-    """A bf16 is the upper half of a float32."""
+    """Convert bf16 to float32. A bf16 is the upper half of a float32."""
     bits = kind_of(x, I32)
     x = builder.shl(builder.zext(x, bits), constant(bits, 16))
     return builder.bitcast(x, kind_of(x, F32))
 
 
 def _quiet(builder: Builder, x: Value) -> Value:
-    """The f32 with each NaN made quiet. Other conversions do this themselves."""
+    """Return float32 with quiet NaN. Other conversions make NaN quiet themselves."""
     kind = kind_of(x, I32)
     quiet = builder.or_(builder.bitcast(x, kind), constant(kind, 0x400000))
     is_nan = builder.fcmp_unordered("uno", x, x)
@@ -152,16 +154,16 @@ def _quiet(builder: Builder, x: Value) -> Value:
 
 
 def _to_bf16(builder: Builder, x: Value) -> Value:
-    """Add what carries into the upper half; NaN keeps its own, made quiet.
+    """Convert float32 to bf16.
 
-    The processor's own conversion flushes subnormal numbers.
+    The processor's instruction is not used because it flushes subnormal numbers.
     """
     upper = builder.lshr(_rounded_to_bf16(builder, x), constant(kind_of(x, I32), 16))
     return builder.trunc(upper, kind_of(x, I16))
 
 
 def _rounded_to_bf16(builder: Builder, x: Value) -> Value:
-    """Bits of float32 whose upper half is the bf16."""
+    """Return the bits of float32 rounded so that the upper half is the bf16. NaN becomes quiet."""
     kind = kind_of(x, I32)
     bits = builder.bitcast(x, kind)
     odd = builder.and_(builder.lshr(bits, constant(kind, 16)), constant(kind, 1))
@@ -171,7 +173,7 @@ def _rounded_to_bf16(builder: Builder, x: Value) -> Value:
 
 
 def pair_as_f32(builder: Builder, pair: Value) -> tuple[Value, Value]:
-    """The two bf16 in each i32 as float32, the lower half first."""
+    """Return the two bf16 in each i32 as float32, the lower half first."""
     kind, real = pair.type, kind_of(pair, F32)
     low = builder.shl(pair, constant(kind, 16))
     high = builder.and_(pair, constant(kind, -(1 << 16)))
@@ -179,7 +181,7 @@ def pair_as_f32(builder: Builder, pair: Value) -> tuple[Value, Value]:
 
 
 def pair_from_f32(builder: Builder, low: Value, high: Value) -> Value:
-    """Two float32 as the bf16 in an i32."""
+    """Return two float32 as two bf16 in an i32."""
     kind = kind_of(low, I32)
     low = builder.lshr(_rounded_to_bf16(builder, low), constant(kind, 16))
     high = builder.and_(_rounded_to_bf16(builder, high), constant(kind, -(1 << 16)))
@@ -193,8 +195,9 @@ def pair_from_f32(builder: Builder, low: Value, high: Value) -> Value:
 class _Small:
     """A type with fewer bits than float32.
 
-    mantissa: bits behind the point. bias: of the exponent. special: the least magnitude that is no
-    number. limit: the bits of the least float32 that becomes one. nan: bits that all NaN have.
+    mantissa: fraction bits. bias: of the exponent. special: the least magnitude that is infinity or
+    NaN. limit: the bits of the least float32 that becomes infinity or NaN. nan: bits that are set
+    in every NaN.
     """
 
     bits: int
@@ -206,37 +209,37 @@ class _Small:
 
     @property
     def sign(self) -> int:
-        """The highest bit."""
+        """The sign bit."""
         return 1 << (self.bits - 1)
 
     @property
     def least(self) -> float:
-        """The smallest number above 0, of which subnormal numbers are multiples."""
+        """The smallest positive number. Subnormal numbers are multiples of it."""
         return float(2.0 ** (1 - self.bias - self.mantissa))
 
     @property
     def shift(self) -> int:
-        """The bits that a float32 has more."""
+        """The number of fraction bits that float32 has in addition."""
         return 23 - self.mantissa
 
     @property
     def rebias(self) -> int:
-        """The difference to the exponents of float32."""
+        """The difference of the exponent biases, at the exponent's position in float32."""
         return (127 - self.bias) << 23
 
 
 _SMALL = {
-    "f16": _Small(16, 10, 15, 0x7C00, 0x477FF000, 0x7E00),  # from 65520 on, infinity
-    "f8_e5m2": _Small(8, 2, 15, 0x7C, 0x47700000, 0x7E),  # from 61440 on, infinity
-    "f8_e4m3": _Small(8, 3, 7, 0x7F, 0x43E80001, 0x7F),  # above 464, NaN
+    "f16": _Small(16, 10, 15, 0x7C00, 0x477FF000, 0x7E00),  # infinity from 65520
+    "f8_e5m2": _Small(8, 2, 15, 0x7C, 0x47700000, 0x7E),  # infinity from 61440
+    "f8_e4m3": _Small(8, 3, 7, 0x7F, 0x43E80001, 0x7F),  # NaN above 464
 }
 _INFINITY = 0x7F800000  # the bits of a float32
 
 
 def _from_small(builder: Builder, x: Value, name: str, isa: Isa) -> Value:
-    """Widen, by shifts where the processor has no instruction.
+    """Convert a small type to float32, with shifts if the processor has no instruction.
 
-    An f8_e5m2 is the upper half of an f16. A subnormal number is a whole number of the least one.
+    An f8_e5m2 is the upper half of an f16. A subnormal number is a multiple of the least number.
     """
     real, kind, own = kind_of(x, F32), kind_of(x, I32), _SMALL[name]
     if isa.converts_f16 and own.bias == _SMALL["f16"].bias:
@@ -259,10 +262,10 @@ def _from_small(builder: Builder, x: Value, name: str, isa: Isa) -> Value:
 
 
 def _to_small(builder: Builder, x: Value, name: str, isa: Isa) -> Value:
-    """Round to nearest, by sums where the processor has no instruction.
+    """Convert float32 to a small type, with integer sums if the processor has no instruction.
 
-    A normal result is rounded like a bf16. For others, a number is added whose last bit is worth
-    the least one, which rounds them.
+    Normal results are rounded like bf16. For subnormal results, a number is added whose last bit
+    has the value of the least number; this sum is rounded correctly.
     """
     own, stored = _SMALL[name], kind_of(x, STORED[name])
     if name == "f16" and isa.converts_f16:
@@ -291,7 +294,10 @@ def _to_small(builder: Builder, x: Value, name: str, isa: Isa) -> Value:
 
 
 def _rounded_to_odd(builder: Builder, x: Value) -> Value:
-    """The float32 towards zero, made odd unless it is x: rounding it once more is right."""
+    """Round float64 to odd: truncate to float32, and set the last bit if inexact.
+
+    A second rounding of the result to a smaller type is then correct.
+    """
     real, kind = (kind_of(x, element) for element in (F32, I32))
     near = builder.fptrunc(x, real)
     back = builder.fpext(near, x.type)

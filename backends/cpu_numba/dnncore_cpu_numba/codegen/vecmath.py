@@ -1,14 +1,15 @@
-"""Elementary functions on float32, written so that LLVM turns a loop over them into vector code.
+"""Elementary functions of float32. LLVM can vectorise loops over them.
 
-Most are a range reduction and a polynomial, without branches. NaN gives NaN, infinities the limits,
-and nothing overflows on the way to a finite result. The largest errors in units in the last place,
-found over all float32 in steps of 64, denormal results included: exp 1.0, expm1 0.9, log 0.8, tanh
-2.5, logistic 2.5, tanh_slope 4.2, logistic_slope 4.2, softplus 3.5, swish 4.5, power 0.6. mish is
-off by 5 for normal results. gelu_tanh, gelu_erf and the slopes that cross 0 are off by at most 5
-units of roundoff times |x|, or times 1 for slopes.
+Most functions are a range reduction and a polynomial, without branches. NaN gives NaN, and
+infinities give the limits. No intermediate value overflows if the result is finite. The largest
+errors in units in the last place, measured for every 64th float32 and including denormal results,
+are: exp 1.0, expm1 0.9, log 0.8, tanh 2.5, logistic 2.5, tanh_slope 4.2, logistic_slope 4.2,
+softplus 3.5, swish 4.5, power 0.6. The error of mish is 5 for normal results. The errors of
+gelu_tanh, gelu_erf and the slopes that cross 0 are at most 5 units of roundoff times |x|, or times
+1 for slopes.
 
-The polynomials of exp and log are the classic ones of the Cephes library (S. L. Moshier,
-1989; single precision); the others are minimax fits of their own, with the error stated.
+The polynomials of exp and log are from the Cephes library (S. L. Moshier, 1989, single precision).
+The others are separate minimax fits. Their errors are stated.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ZERO, _HALF, _ONE, _TWO, _FOUR = _F(0), _F(0.5), _F(1), _F(2), _F(4)
 _NAN, _INFINITY = _F("nan"), _F("inf")
 _LOG2_E = _F(1.44269504088896341)
 _LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
-_ROUNDER = _F(12582912.0)  # 1.5 * 2**23: adding it rounds to a whole number, in the low bits
+_ROUNDER = _F(12582912.0)  # 1.5 * 2**23; adding it rounds to an integer, in the low bits
 _ROUNDER_BITS = np.int32(0x4B400000)
 _EXP_LARGEST, _EXP_SMALLEST = _F(89.0), _F(-104.0)  # beyond: infinity and 0
 _EXPM1_SMALLEST = _F(-20.0)  # beyond: -1
@@ -44,11 +45,11 @@ _TWO_23 = _F(8388608.0)
 _TWO_MINUS_64 = _F(2.0**-64)
 _TAIL_STEP = _F(0.3 * 0.5**0.5)
 _ROOT_2_PI = _F(0.3989422804014327)  # 1 / sqrt(2 * pi)
-_GATE, _GATE_CUBE = _F(1.5957691216057308), _F(0.07135481627)  # twice sqrt(2 / pi), and * 0.044715
-_GELU_TANH_END = _F(12.0)  # beyond: its slope is 0 or 1
+_GATE, _GATE_CUBE = _F(1.5957691216057308), _F(0.07135481627)  # 2 * sqrt(2 / pi), this * 0.044715
+_GELU_TANH_END = _F(12.0)  # beyond: the slope is 0 or 1
 _SWISH_END = _F(110.0)
 _MISH_END = _F(20.0)
-_POWER_END = _D(1000.0)  # of a binary exponent: far beyond float32, inside float64
+_POWER_END = _D(1000.0)  # limit of a binary exponent: beyond float32, within float64
 _WIDE_ROUNDER = _D(6755399441055744.0)  # 1.5 * 2**52
 _WIDE_ROUNDER_BITS = np.int64(0x4338000000000000)
 _WIDE_NAN, _WIDE_INFINITY, _WIDE_ZERO, _WIDE_ONE = _D("nan"), _D("inf"), _D(0), _D(1)
@@ -77,23 +78,23 @@ _log_tail = _polynomial((
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
     -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 ))  # fmt: skip
-# exp(z**2) * erfc(z) / 2 / t for t = 1 / (1 + 0.3 * z), z to 11: 2e-8
+# exp(z**2) * erfc(z) / 2 / t for t = 1 / (1 + 0.3 * z), z <= 11; error 2e-8
 _tail = _polynomial((
     -0.06477797182961517, 0.2428683345789245, -0.25633424128239, 0.274105624847839,
     -0.04751404411254157, 0.10755350368048938, 0.07414318215841995, 0.08536189438147367,
     0.0845937077588802,
 ))  # fmt: skip
-# 2 * atanh(w) / w in w**2, w to 1/3: 1e-10
+# 2 * atanh(w) / w in w**2, w <= 1/3; error 1e-10
 _log1p_tail = _polynomial((
     0.2441306588019042, 0.2139325128239843, 0.286207220437542, 0.3999869090562241,
     0.6666667930739837, 1.9999999998028135,
 ))  # fmt: skip
-# 2 * atanh(w) / w / log(2) in w**2, w to (sqrt(2) - 1) / (sqrt(2) + 1): 4e-12
+# 2 * atanh(w) / w / log(2) in w**2, w <= (sqrt(2) - 1) / (sqrt(2) + 1); error 4e-12
 _log2_tail = _polynomial((
     0.34074901977896466, 0.4116717437495153, 0.5770836003627529, 0.9617966732661372,
     2.885390081790143,
 ), np.float64)  # fmt: skip
-# 2**x, |x| to 1/2: 2e-9
+# 2**x, |x| <= 1/2; error 2e-9
 _exp2 = _polynomial((
     0.0001534580749932182, 0.0013399931182802548, 0.009618488973924854, 0.055503287770787335,
     0.24022646890477448, 0.6931472057371959, 1.0000000005541898,
@@ -109,7 +110,7 @@ def exp(x):
     x = _EXP_LARGEST if x > _EXP_LARGEST else x
     x = _EXP_SMALLEST if x < _EXP_SMALLEST else x
     power, less_one = _split(x)
-    # Twice half the power: 2**power itself may be no normal number.
+    # Multiply twice by half the power, because 2**power may not be a normal number.
     half = np.int32(power >> 1)
     scale = _power_of_two(half)
     return (less_one * scale + scale) * _power_of_two(np.int32(power - half))
@@ -117,7 +118,7 @@ def exp(x):
 
 @exact
 def decay(x):
-    """e**x for x <= 0; faster than `exp`."""
+    """e**x for x <= 0. Faster than `exp`."""
     x = _EXP_SMALLEST if x < _EXP_SMALLEST else x
     power, less_one = _split(x)
     scale = _power_of_two(np.int32(power + 64))
@@ -163,7 +164,7 @@ def log(x):
 
 @exact
 def _mantissa(x):
-    """A positive number as 2**n and a mantissa between the roots of 1/2 and 2."""
+    """(n, m) with x = 2**n * m for a positive x, where m is from sqrt(1/2) to sqrt(2)."""
     tiny = x < _SMALLEST_NORMAL
     scaled = x * _TWO_23 if tiny else x
     bits = np.int32(f32_to_bits(scaled) - _SQRT_HALF_BITS)
@@ -182,9 +183,9 @@ def softplus(x):
 
 @exact
 def power(x, alpha, beta):
-    """alpha * x**beta, in float64, since the power amplifies errors of the logarithm.
+    """alpha * x**beta, in float64, because the power amplifies errors of the logarithm.
 
-    As IEEE 754 has it: 1 for beta 0, NaN for a negative x unless beta is whole.
+    As in IEEE 754, x**0 is 1, and the power is NaN for a negative x unless beta is an integer.
     """
     size = _absolute(x)
     n, mantissa = _mantissa(size)
@@ -209,13 +210,13 @@ def power(x, alpha, beta):
 
 @emitted(types.float32, types.float32)
 def sqrt(builder, x):
-    """The square root; numpy's would call a library for single elements."""
+    """The square root. `numpy.sqrt` would call a scalar library function."""
     return intrinsic(builder, "llvm.sqrt.f32", F32, [x])
 
 
 @exact
 def scaled_square(x, alpha):
-    """alpha * x * x, a product in float64, so that nothing overflows on the way."""
+    """alpha * x * x, computed in float64 to avoid overflow of x * x."""
     return _F(_D(alpha) * (_D(x) * _D(x)))
 
 
@@ -239,12 +240,12 @@ def tanh(x):
     """The hyperbolic tangent."""
     less = expm1(-_TWO * _absolute(x))
     y = less / (-_TWO - less)
-    return -y if x < _ZERO else _absolute(y)  # not -0 for 0
+    return -y if x < _ZERO else _absolute(y)  # 0 for 0, not -0
 
 
 @exact
 def tanh_slope(x):
-    """The derivative of tanh, 1 / cosh(x)**2; 1 - tanh(x)**2 is inexact for small results."""
+    """The derivative of tanh, 1 / cosh(x)**2. 1 - tanh(x)**2 is inexact for small results."""
     return _FOUR * logistic_slope(x + x)
 
 
@@ -267,7 +268,7 @@ def logistic_slope(x):
 def swish(x, alpha):
     """x / (1 + e**(-alpha * x))."""
     z = alpha * x
-    root = decay(_absolute(z) * -_HALF)  # its square may be 0 where the product with x is not
+    root = decay(_absolute(z) * -_HALF)  # root * root may underflow if x * root * root does not
     return (x if z > _ZERO else x * root * root) / (_ONE + root * root)
 
 
@@ -279,7 +280,7 @@ def swish_slope(x, alpha):
 
 @exact
 def _gated_slope(z, growth):
-    """The derivative of x * logistic(z), where growth is z'(x) * x / z."""
+    """The derivative of x * logistic(z). growth: z'(x) * x / z."""
     e = decay(-_absolute(z))
     scale = _ONE / (_ONE + e)
     part = e * scale
@@ -288,7 +289,7 @@ def _gated_slope(z, growth):
 
 @exact
 def mish(x):
-    """x * tanh(log(1 + e**x)), whose tanh is a quotient of polynomials in e**x."""
+    """x * tanh(log(1 + e**x)). The tanh is a quotient of polynomials in e**x."""
     e = exp(_MISH_END if x > _MISH_END else x)
     n = e * (e + _TWO)
     return x * (n / (n + _TWO))
@@ -337,6 +338,6 @@ def gelu_erf_slope(x):
 
 @exact
 def _normal_tail(x, e):
-    """The probability beyond |x|, erfc(|x| / sqrt(2)) / 2; e is e**(-x**2 / 2)."""
+    """The probability beyond |x|, erfc(|x| / sqrt(2)) / 2. e: e**(-x**2 / 2)."""
     t = _ONE / (_ONE + _TAIL_STEP * _absolute(x))
     return e * (t * _tail(t))

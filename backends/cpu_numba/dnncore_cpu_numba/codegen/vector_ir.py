@@ -29,9 +29,9 @@ class Values(dict[str, Value]):
 
 
 def function_text(symbol: str, arguments: Record, emit: Callable[[Builder, Values], None]) -> str:
-    """The assembly of a module with one function of a record's slots that returns nothing.
+    """Return the assembly of a module with one void function. Its arguments are a record's slots.
 
-    emit: appends the body, given the arguments by name.
+    emit: appends the body. It receives the arguments by name.
     """
     module = ir.Module(symbol)
     kind = ir.FunctionType(ir.VoidType(), [I64] * arguments.size)
@@ -48,7 +48,7 @@ def loop(
     values: Sequence[Value],
     body: Callable[[Value, Sequence[Value]], Sequence[Value]],
 ) -> list[Value]:
-    """Emit `for index in range(count): values = body(index, values)`; returns the last values."""
+    """Emit `for index in range(count): values = body(index, values)`. Returns the last values."""
     before = builder.block
     turn, done = builder.append_basic_block("turn"), builder.append_basic_block("done")
     builder.cbranch(builder.icmp_signed(">", count, I64(0)), turn, done)
@@ -66,7 +66,7 @@ def loop(
 
 
 def join(phis: Sequence[Value], *ways: tuple[ir.Block, Sequence[Value]]) -> None:
-    """Give phi nodes their values for each way to them, which ends in a block."""
+    """Add incoming values to phi nodes. ways: (block, values) of each predecessor."""
     for block, values in ways:
         for phi, value in zip(phis, values, strict=True):
             phi.add_incoming(value, block)
@@ -78,16 +78,16 @@ def address(builder: Builder, integer: Value) -> Value:
 
 
 def at(builder: Builder, pointer: Value, nbytes: Value | int) -> Value:
-    """pointer + nbytes."""
+    """Return pointer + nbytes."""
     if isinstance(nbytes, int):
         nbytes = I64(nbytes)
     return builder.gep(pointer, [nbytes], source_etype=I8)
 
 
 def multiple(builder: Builder, pointer: Value, stride: Value, count: int) -> Value:
-    """pointer + count * stride, as 0, 1 or 2 strides after a multiple of three.
+    """Return pointer + count * stride, as 0, 1 or 2 strides after a multiple of three.
 
-    The addressing modes of x86 include these strides.
+    x86 addressing modes can add 1 or 2 strides.
     """
     if count >= 3:
         pointer = at(builder, pointer, builder.mul(stride, I64(count // 3 * 3)))
@@ -101,24 +101,24 @@ def multiple(builder: Builder, pointer: Value, stride: Value, count: int) -> Val
 
 
 def vector_of(lanes: int) -> ir.VectorType:
-    """A vector of float32."""
+    """Return the type of a vector of float32."""
     return ir.VectorType(F32, lanes)
 
 
 def constant(kind: Any, value: float) -> Value:
-    """A vector with one value in all lanes, or a scalar."""
+    """Return a constant: a scalar, or a vector with equal lanes."""
     is_vector = isinstance(kind, ir.VectorType)
     return ir.Constant(kind, [value] * kind.count if is_vector else value)
 
 
 def kind_of(value: Value, element: Any) -> Any:
-    """The type of as many elements of a type as a value has: of a vector, or one."""
+    """Return the type of a value with another element type, a vector or a scalar."""
     vector = isinstance(value.type, ir.VectorType)
     return ir.VectorType(element, value.type.count) if vector else element
 
 
 def repeat(builder: Builder, scalar: Value, vector: ir.VectorType) -> Value:
-    """A vector of copies of a scalar."""
+    """Return a vector of copies of a scalar."""
     undefined = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(undefined, scalar, I32(0))
     order = ir.Constant(ir.VectorType(I32, vector.count), None)
@@ -134,12 +134,12 @@ def shuffled(builder: Builder, value: Value, order: Sequence[int]) -> Value:
 
 
 def spread(lanes: int, size: int, number: int) -> list[int]:
-    """The order for `shuffled` that repeats one lane of each run of `size` lanes."""
+    """Return the order for `shuffled` that repeats lane `number` of each run of `size` lanes."""
     return [lane // size * size + number for lane in range(lanes)]
 
 
 def first_lanes(builder: Builder, count: Value, lanes: int) -> Value:
-    """A mask of the first `count` (int64) lanes."""
+    """Return a mask of the first `count` lanes. count: an int64 value."""
     integers = ir.VectorType(I32, lanes)
     numbers = ir.Constant(integers, list(range(lanes)))
     limit = repeat(builder, builder.trunc(count, I32), integers)
@@ -147,7 +147,7 @@ def first_lanes(builder: Builder, count: Value, lanes: int) -> Value:
 
 
 def room(builder: Builder, vector: ir.VectorType, count: int) -> Value:
-    """A pointer to memory on the stack for some vectors."""
+    """Return a pointer to memory on the stack for `count` vectors."""
     with builder.goto_entry_block():
         place = builder.alloca(vector, count)
         place.align = 4 * vector.count
@@ -155,7 +155,7 @@ def room(builder: Builder, vector: ir.VectorType, count: int) -> Value:
 
 
 def entry(builder: Builder, pointer: Value, record: Record, index: Value) -> Value:
-    """A pointer to record number `index` of several that follow each other."""
+    """Return a pointer to record number `index` of contiguous records."""
     return at(builder, pointer, builder.mul(index, I64(record.nbytes)))
 
 
@@ -166,12 +166,12 @@ def field(builder: Builder, pointer: Value, record: Record, name: str, number: i
 
 
 def fields(builder: Builder, pointer: Value, record: Record) -> Values:
-    """Load all slots of a record, which has one for each field."""
+    """Load all fields of a record. Each field must have one slot."""
     return Values(record, [field(builder, pointer, record, name) for name in record.fields])
 
 
 def float_of(builder: Builder, slot: Value) -> Value:
-    """The float32 in a slot."""
+    """Return the float32 in a slot."""
     return builder.bitcast(builder.trunc(slot, I32), F32)
 
 
@@ -187,36 +187,36 @@ def call(builder: Builder, function: Value, record: Record, **values: Value | fl
 
 
 def intrinsic(builder: Builder, name: str, result: Any, args: Sequence[Value]) -> Value:
-    """Call an LLVM intrinsic, declared on first use."""
+    """Call an LLVM intrinsic. Its first use declares it."""
     kind = ir.FunctionType(result, [value.type for value in args])
     return builder.call(builder.module.declare_intrinsic(name, fnty=kind), args)
 
 
 def lanewise(builder: Builder, name: str, *vectors: Value) -> Value:
-    """Call an LLVM intrinsic whose arguments and result are of one type, mostly vectors."""
+    """Call an LLVM intrinsic whose arguments and result have the same type."""
     kind = vectors[0].type
     return intrinsic(builder, f"llvm.{name}.{suffix_of(kind)}", kind, vectors)
 
 
 def multiply_add(builder: Builder, x: Value, y: Value, z: Value) -> Value:
-    """x * y + z, fused where the processor can: llvm.fma calls a slow library where it cannot."""
+    """Return x * y + z, fused if the processor can. llvm.fma would call a slow library if not."""
     return lanewise(builder, "fmuladd", x, y, z)
 
 
 def bytes_of(element: Any) -> int:
-    """The size of a stored element in bytes."""
+    """Return the size of a stored element in bytes."""
     return int(element.intrinsic_name[1:]) // 8  # such as f32 or i8
 
 
 def suffix_of(kind: Any) -> str:
-    """The suffix of an intrinsic's name for a type, such as v16f32 of a vector or f32."""
+    """Return the suffix of an intrinsic's name for a type, such as v16f32 or f32."""
     if isinstance(kind, ir.VectorType):
         return f"v{kind.count}{kind.element.intrinsic_name}"
     return str(kind.intrinsic_name)
 
 
 def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | None) -> Value:
-    """Load a vector of any type, or the lanes of a mask with zero elsewhere."""
+    """Load a vector of any type. mask: the lanes to load; the others become zero."""
     align = bytes_of(vector.element)
     if mask is None:
         return builder.load(pointer, typ=vector, align=align)
@@ -225,18 +225,18 @@ def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | 
 
 
 def barrier(builder: Builder) -> None:
-    """Make LLVM load values again after this point, since it would spill values that it keeps."""
+    """Make LLVM load values again after this point. Otherwise it would keep and spill them."""
     builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
 def prefetch(builder: Builder, pointer: Value, *, write: bool = False) -> None:
-    """Prefetch a cache line for reading or writing into all levels of the cache."""
+    """Prefetch a cache line into all cache levels, for reading or for writing."""
     flags = [I32(int(write)), I32(3), I32(1)]
     intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *flags])
 
 
 def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> Value:
-    """Store a vector of any type, or the lanes of a mask; returns the instruction."""
+    """Store a vector of any type. mask: the lanes to store. Returns the store instruction."""
     align = bytes_of(value.type.element)
     if mask is None:
         return builder.store(value, pointer, align=align)

@@ -35,7 +35,10 @@ SIZE, PAIR = 2, 4  # bytes of an element, of a pair
 
 
 class PairedWeights(BrgemmWeights):
-    """Backward by weights and bias. `any` becomes `Ohwi16o` for weights, else channels last."""
+    """Backward by weights and bias.
+
+    `any` becomes `Ohwi16o` for weights and channels last for activations.
+    """
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
         """Return products of pairs."""

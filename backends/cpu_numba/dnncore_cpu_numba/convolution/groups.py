@@ -23,8 +23,8 @@ class GroupReader:
 
     depth: the channels per group of the convolution, filled up to whole groups of elements.
     zero_point: the zero point of the image, or None. inside: use a border instead of omitting taps.
-    g: the convolution of the image that `image` returns. This image has a border if `inside` is
-    set, or if omitted taps would need further corrections.
+    g: the convolution of the image that `image` returns. Without a zero point, this image has a
+    border if `inside` is set, or if omitted taps would need further corrections.
     """
 
     def __init__(

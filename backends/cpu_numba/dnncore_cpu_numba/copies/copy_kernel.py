@@ -1,11 +1,11 @@
-"""The kernels of `copies/reformat.py`: each copies one tile into another layout and data type.
+"""The kernels of `copies/reformat.py`. A kernel copies a tile to another layout and data type.
 
 A kernel is a native function of `COPY_CALL` with the shape of its kind:
 
     rows        dst[p * dst_plane + r * dst_row + c * dst_column] = src[...] likewise
     transposed  dst[columns[j] + a] = src[rows[a] + j], blocks of 16 x 16 transposed in registers
 
-Where a side is longer than a vector, the last vector overlaps the one before; where it is shorter,
+If a side is longer than a vector, the last vector overlaps the vector before it. If it is shorter,
 vectors are masked.
 """
 
@@ -25,7 +25,7 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 
-SIDE = 16  # of a block that is transposed
+SIDE = 16  # rows and columns of a block that is transposed
 COPY_CALL = Record(
     "copy kernel", ("src dst", "address"), ("shape", "address", "a `ROWS` or a `TRANSPOSED`")
 )
@@ -47,9 +47,9 @@ SHAPES = {"rows": ROWS, "transposed": TRANSPOSED}
 class CopyKernel(NativeKernel):
     """A class of kernels, from one data type to another.
 
-    streamed: whole, aligned vectors are stored past the caches.
-    flipped: the highest bit of each byte is inverted: s8 become u8 that are larger by 128.
-    fetches: src is prefetched, if it is whole vectors of rows.
+    streamed: whole vectors use non-temporal stores. They must be aligned.
+    flipped: the highest bit of each byte is inverted. This adds 128 to s8 and converts to u8.
+    fetches: src is prefetched for whole vectors of rows.
     """
 
     ARGUMENTS = COPY_CALL
@@ -63,7 +63,7 @@ class CopyKernel(NativeKernel):
     fetches: bool = False
 
     def convert(self, builder: Builder, value: Value) -> Value:
-        """The elements that are stored."""
+        """Convert elements to the type in which they are stored."""
         if self.flipped:
             return builder.xor(value, vir.constant(value.type, 128))
         return converted(builder, value, self.source, self.target)
@@ -86,7 +86,7 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
     )
 
     def advanced(places: Sequence[Value], index: Value, step: str) -> list[Value]:
-        """The places in src and dst some columns, rows or planes further on."""
+        """Return the places in src and dst moved by `index` columns, rows or planes."""
         return [builder.add(place, builder.mul(index, sizes[f"{side}_{step}"]))
                 for side, place in zip(("src", "dst"), places, strict=True)]  # fmt: skip
 
@@ -115,7 +115,7 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
              lambda column: write(value, advanced(places, column, "column")[1]))  # fmt: skip
 
     def planes(row: Callable[[int, Sequence[Value]], None], count: int) -> None:
-        """Emit loops over planes and rows. row: emits that over columns, `count` at a time."""
+        """Emit loops over planes and rows. row: emits the loop over columns, `count` at a time."""
 
         def rows(places: Sequence[Value]) -> None:
             each(builder, sizes["rows"], 1, lambda r: row(count, advanced(places, r, "row")))
@@ -145,7 +145,7 @@ def _emit_transposed(
         return vir.at(builder, base, builder.load(entry, typ=I64))
 
     def block(a: Value, j: Value, lanes: tuple[Value, Value] | None) -> None:
-        """Move one block; lanes: how many there are along a and j, if not all."""
+        """Copy one block. lanes: the valid lanes along a and j; None if all are valid."""
         start = vir.at(builder, src, builder.mul(j, I64(vir.bytes_of(source.element))))
         mask = vir.first_lanes(builder, lanes[1], SIDE) if lanes else None
         vectors = []
@@ -178,7 +178,7 @@ def _emit_transposed(
 
 
 def each(builder: Builder, count: Value, step: int, body: Callable[[Value], None]) -> None:
-    """For 0, step, 2 * step, ...; the last one is moved back to end at `count`, but not below 0."""
+    """Emit body(i) for i = 0, step, 2 * step, ...; the last i is max(0, count - step)."""
     last = builder.sub(count, I64(step))
     positive = builder.icmp_signed(">", last, I64(0))
     last = builder.select(positive, last, I64(0))
@@ -192,9 +192,9 @@ def each(builder: Builder, count: Value, step: int, body: Callable[[Value], None
 
 
 def transposed(builder: Builder, rows: Sequence[Value]) -> list[Value]:
-    """The transpose of `SIDE` vectors of as many lanes.
+    """Return the transpose of `SIDE` vectors with `SIDE` lanes.
 
-    It swaps the off-diagonal quarters of ever smaller blocks (J. O. Eklundh 1972).
+    The algorithm swaps the off-diagonal quarters of blocks of decreasing size (J. O. Eklundh 1972).
     """
     rows, half = list(rows), SIDE // 2
     while half:

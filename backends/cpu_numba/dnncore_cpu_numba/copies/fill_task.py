@@ -1,4 +1,4 @@
-"""Filling of rooms of the scratchpad with one byte, in which copies then place a tensor."""
+"""Fills a part of the scratchpad with one byte value, before a tensor is copied into it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dnncore_cpu_numba.codegen.task import task
 from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-GRAIN = 8192  # words of a thread's part at least
+GRAIN = 8192  # least words of a thread's part
 
 
 @task(Record("fill", ("target", "address"), ("word", "count", "the bits of 8 bytes")))
@@ -20,7 +20,10 @@ def _fill(params, begin, end):
 
 
 def fill_step(room: Tensor, byte: int = 0) -> Step:
-    """Set all bytes of a room of the scratchpad, which ends with a whole word."""
+    """Return a step that sets all bytes of a tensor in the scratchpad.
+
+    The size is rounded up to whole words, which the scratchpad provides.
+    """
     word = int.from_bytes(bytes([byte] * 8), "little", signed=True)
     words = -(-room.desc.nbytes // 8)
     return Step(_fill, {"target": room.address, "word": word}, words, grain=GRAIN)

@@ -1,9 +1,10 @@
 """Copies of f32 by tables of places, for targets whose shape differs from the source's.
 
-Such targets are images with borders, packed weights and column matrices. In every layout of
-dnncore the place of an element is a sum of one term per dim. So a copy is a list of axes, with one
-table of places for each side. An axis can also enumerate the taps or the pixels of a window. Zeros
-are written where an axis leaves the source: in borders and in the padding of blocked formats.
+Such targets are images with borders, packed weights and column matrices. In all layouts of dnncore,
+the place of an element is a sum of one term per dim. A copy is therefore a list of axes. An axis
+has a table of places for the source and one for the target. An axis can also enumerate the taps or
+the pixels of a window. Indices outside the source become zero: borders and the padding of blocked
+formats.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 Places = np.ndarray[Any, Any]
-LONGEST_AXIS = 1 << 16  # to which axes are joined: half a megabyte of places
-GRAIN = 4096  # the least elements of a thread's part
+LONGEST_AXIS = 1 << 16  # most indices of joined axes: half a megabyte of places
+GRAIN = 4096  # least elements of a thread's part
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Indices 0, 1, ... of a copy: their places in source and target, in elements.
+    """An axis of a copy: the places of indices 0, 1, ... in source and target, in elements.
 
-    source: the places of the indices `start`, `start + 1`, ...; other indices write zeros.
+    source: the places of the indices `start`, `start + 1`, ... Other indices write zeros.
     """
 
     source: Places
@@ -39,12 +40,12 @@ class Axis:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """From the first place to the second, in source and target."""
+        """The distance of the first two places in source and target."""
         return _first_step(self.source), _first_step(self.target)
 
     @property
     def stretch(self) -> int:
-        """The length of runs of indices that are evenly spaced on both sides."""
+        """The length of runs of indices with even spacing in source and target."""
         both = math.gcd(_stretch(self.source, self.start), _stretch(self.target))
         return both or len(self.target)
 
@@ -54,7 +55,7 @@ class Axis:
         return _stretch(self.target) or len(self.target)
 
     def joined(self, inner: Axis) -> Axis:
-        """One axis that runs through `inner` for each of its own indices."""
+        """Return one axis that runs through `inner` for each index of this axis."""
         return Axis(
             np.add.outer(self.source, inner.source).ravel(),
             np.add.outer(self.target, inner.target).ravel(),
@@ -62,7 +63,10 @@ class Axis:
         )
 
     def split(self) -> list[Axis]:
-        """Two axes, where stretches are even and of one length: those and what goes on in them."""
+        """Split an axis of equal, evenly spaced stretches: over stretches, and within a stretch.
+
+        Otherwise returns this axis alone.
+        """
         size, stretch = len(self.target), self.stretch
         whole = self.start == 0 and len(self.source) == size
         if not whole or stretch == size or size % stretch or stretch % WIDTH:
@@ -91,13 +95,13 @@ def _first_step(values: Places) -> int:
 
 
 def _stretch(values: Places, start: int = 0) -> int:
-    """The greatest common divisor of the indices where even spacing breaks off, 0 if nowhere."""
+    """Return the greatest common divisor of the indices where the spacing changes, 0 if none."""
     breaks = np.flatnonzero(np.diff(values) != _first_step(values)) + start + 1
     return math.gcd(*breaks.tolist())
 
 
 def places(desc: MemoryDesc, dim: int) -> Places:
-    """The offset of each index of a dim, including padding, in elements; without offset0."""
+    """Return the offset of each index of a dim with padding, in elements, without offset0."""
     index = np.arange(desc.padded_dims[dim])
     step = math.prod(size for _, size in desc.inner_blocks)
     whole = math.prod(size for d, size in desc.inner_blocks if d == dim)
@@ -118,11 +122,12 @@ def gather_tensor_step(
     expand: bool = False,
     order: Sequence[int] | None = None,
 ) -> Step:
-    """Copy a tensor into another layout; the target's index i is the source's i - start.
+    """Return a step that copies a tensor into another layout: target[i] = source[i - start].
 
-    The target's dims may be larger, for a border of zeros, or smaller, which cuts the source off.
-    expand: the source is repeated along dims in which it has size 1.
-    order: the indices of the source's dim 1 in the order that they have in the target.
+    The target's dims may be larger, which leaves a border of zeros, or smaller, which cuts the
+    source off.
+    expand: the source is repeated along dims of size 1.
+    order: for each index of dim 1 of the target, the index in the source.
     """
     axes = []
     for dim, start in enumerate(starts or [0] * target.desc.ndims):
@@ -138,7 +143,7 @@ def gather_tensor_step(
 
 
 def gather_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
-    """Copy float32 along axes; source and target are where places count from."""
+    """Return a step that copies float32 along axes. source, target: the addresses of place 0."""
     *outer, middle, inner = axes = _ordered(axes)
     mode, unit = _mode(middle, inner)
     values = {
@@ -154,7 +159,7 @@ def gather_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
 
 
 def _values(axis: Axis) -> dict[str, Any]:
-    """The values of its `AXIS`."""
+    """Return the values of the axis's `AXIS` record."""
     source, target = (Table(np.ascontiguousarray(side)) for side in (axis.source, axis.target))
     return {
         "source": source, "target": target, "extent": len(axis.target),
@@ -163,7 +168,7 @@ def _values(axis: Axis) -> dict[str, Any]:
 
 
 def _mode(middle: Axis, inner: Axis) -> tuple[int, int]:
-    """The mode of the task, and the size of a unit of the inner axis."""
+    """Return the mode of the task, and the size of a unit of the inner axis."""
     from_step, to_step = inner.steps
     across = from_step != 1 == to_step and middle.steps[0] == 1 and middle.stretch >= WIDTH
     if across and inner.target_stretch >= WIDTH:
@@ -174,9 +179,10 @@ def _mode(middle: Axis, inner: Axis) -> tuple[int, int]:
 
 
 def _ordered(axes: Sequence[Axis]) -> list[Axis]:
-    """The innermost two are those along which target and source lie densest, the longer last.
+    """Return the axes in loop order.
 
-    Both are joined with the axes that go on where they end.
+    The two innermost axes are the densest ones in target and source. The longer of them is last.
+    Both are joined with the axes that continue them.
     """
 
     def density(values: Places) -> int:
@@ -186,7 +192,7 @@ def _ordered(axes: Sequence[Axis]) -> list[Axis]:
     inner = max(rest, key=lambda axis: density(axis.target))
     middle = max(rest, key=lambda axis: density(axis.source))
     rest.remove(inner)
-    if middle is inner:  # contiguous on both sides: it is joined first, the middle is what is left
+    if middle is inner:  # densest in both: join it first, then select the middle from the rest
         inner = _join(rest, inner, "target")
         middle = max(rest, key=lambda axis: density(axis.source), default=LONE)
     if middle is not LONE:
@@ -199,7 +205,7 @@ def _ordered(axes: Sequence[Axis]) -> list[Axis]:
 
 
 def _join(axes: list[Axis], axis: Axis, side: str) -> Axis:
-    """An axis joined with those of a list that go on where it ends, which leave the list."""
+    """Join an axis with the axes of a list that continue it, and remove them from the list."""
     while outer := next((other for other in axes if other.continues(axis, side)), None):
         axes.remove(outer)
         axis = outer.joined(axis)

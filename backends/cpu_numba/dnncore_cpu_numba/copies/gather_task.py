@@ -1,12 +1,12 @@
-"""The task of `copies/gather.py`: it copies f32 by tables of places.
+"""The task of `copies/gather.py`: copies f32 by tables of places.
 
-Vectors are moved along the inner two axes. The inner axis is copied in units, in one of these
+Vectors are copied along the two innermost axes. The inner axis is copied in units, in one of these
 modes:
 
-ALONG       the unit is evenly spaced on both sides
-ACROSS      it is contiguous in the target, and the middle axis is contiguous in the source: blocks
-            are transposed in registers
-SCATTERED   neither: element by element
+ALONG       a unit is evenly spaced in source and target
+ACROSS      a unit is contiguous in the target, and the middle axis is contiguous in the source:
+            blocks are transposed in registers
+SCATTERED   otherwise: element by element
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.copies.intrinsics import WIDTH, copy_vector, transpose_block
 
 ALONG, ACROSS, SCATTERED = 0, 1, 2
-UNITS = 8  # of a row that are copied before the next row, where rows are contiguous
+UNITS = 8  # units of a row that are copied before the next row; not in mode ACROSS
 
 AXIS = Record(
     "axis of a copy",
@@ -42,7 +42,7 @@ AXIS = Record(
     ("outer", Many(AXIS), "innermost first"),
 ))  # fmt: skip
 def copy(params, begin, end):
-    """Copy the rows [begin, end); a row runs along the inner axis."""
+    """Copy the rows [begin, end). A row runs along the inner axis."""
     middle = params.middle.extent
     row = begin
     while row < end:
@@ -64,7 +64,7 @@ def copy(params, begin, end):
 
 @device
 def _enter(axis, index, inside, source):
-    """Move the source's address to an index of an axis, if it has that index."""
+    """Move the source address to an index of an axis if the source has that index."""
     start = axis.start
     inside = inside and start <= index and index < axis.stop
     if inside:
@@ -142,7 +142,7 @@ def _copy_evenly(source, step_from, target, step_to, length):
 
 @device
 def _copy_scattered(source, sources, target, targets, first, last):
-    """Copy elements by their places."""
+    """Copy elements by tables of places."""
     for i in range(first, last):
         store_f32(target, load_i64(targets, i), load_f32(source, load_i64(sources, i)))
 

@@ -1,4 +1,4 @@
-"""Copies of pixels with up to seven bytes of channels into words of four or eight bytes."""
+"""Copies pixels with up to seven bytes of channels into words of four or eight bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dnncore_cpu_numba.codegen.pointers import load_i32, load_i64, load_s8, stor
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.runtime.program import Param, Step
 
-_GRAIN = 4096  # pixels of a thread's part at least
+_GRAIN = 4096  # least pixels of a thread's part
 
 
 _GROUPS = Record(
@@ -61,10 +61,11 @@ def group_step(
     source: Param, target: Param, size: int, word: int, shape: Sequence[int],
     source_steps: Sequence[int], target_steps: Sequence[int], *, flipped: bool,
 ) -> Step:  # fmt: skip
-    """Copy contiguous pixels of `size` bytes into words of more, four or eight.
+    """Return a step that copies contiguous pixels of `size` bytes into words of `word` bytes.
 
-    shape: images, planes, rows and pixels. steps: bytes from image to image, plane to plane and row
-    to row. flipped: as in `CopyKernel`, also of the bytes that are added.
+    word: 4 or 8, more than `size`. shape: images, planes, rows and pixels. source_steps,
+    target_steps: bytes from image to image, plane to plane and row to row. flipped: as in
+    `CopyKernel`, including the added bytes.
     """
     images, planes, rows, pixels = shape
     names = ("image", "plane", "row")

@@ -1,8 +1,8 @@
-"""The kernel that packs rows of a matrix in groups: elements of a column that are neighbours.
+"""The kernel that packs rows of a matrix in groups: neighbouring elements of a column.
 
     dst[g][lane][j] = src[g * group + j][lane]        lane < lanes, j < group
 
-A group has 4 bytes. Rows and lanes that do not exist become zero.
+A group has 4 bytes. Missing rows and lanes become zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INTERLEAVE_CALL = Record(
 
 @dataclass(frozen=True)
 class InterleaveKernel(NativeKernel):
-    """A class of kernels. masked: fewer lanes exist."""
+    """A class of kernels. masked: only the first lanes are valid."""
 
     ARGUMENTS = INTERLEAVE_CALL
     isa = BEST
@@ -67,7 +67,7 @@ class InterleaveKernel(NativeKernel):
             vir.store(builder, self._joined(builder, vectors), vir.address(builder, dst), None)
 
     def _joined(self, builder: Builder, vectors: Sequence[Value]) -> Value:
-        """The elements of all vectors, lane by lane."""
+        """Return the elements of all vectors, interleaved lane by lane."""
         while len(vectors) > 1:
             half = len(vectors) // 2
             pairs = zip(vectors[:half], vectors[half:], strict=True)

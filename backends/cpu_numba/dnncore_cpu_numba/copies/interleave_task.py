@@ -1,4 +1,4 @@
-"""Packing of matrices in panels of groups, as microkernels read them: the task and its step."""
+"""Packs matrices in panels of groups for the microkernels: the task and its step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dnncore_cpu_numba.copies.interleave_kernel import INTERLEAVE_CALL, Interlea
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-PART = 512  # rows of an item, so that there is one for each thread
-_GRAIN = 4096  # elements of a thread's part at least
+PART = 512  # rows of an item: small enough that each thread has an item
+_GRAIN = 4096  # least elements of a thread's part
 
 
 @task(Record(
@@ -47,10 +47,10 @@ def _interleave(params, begin, end):
 
 
 def interleave_step(source: Tensor, target: Tensor, lanes: int, group: int) -> Step:
-    """Pack matrices (..., rows, columns) in panels.
+    """Return a step that packs matrices (..., rows, columns) in panels.
 
-    source: plain, with contiguous columns. target: `...CB16c2b`, with this many lanes and a group
-    of rows innermost; its matrices are whole panels.
+    source: plain, with contiguous columns. target: such as `...CB16c2b` for 16 lanes and groups of
+    2 rows. Its matrices consist of whole panels.
     """
     *batch, rows, columns = source.desc.dims
     size = source.desc.itemsize

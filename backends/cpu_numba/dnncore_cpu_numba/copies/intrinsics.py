@@ -9,7 +9,7 @@ from dnncore_cpu_numba.codegen.pointers import emitted
 from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.copies.copy_kernel import SIDE, transposed
 
-WIDTH = SIDE  # floats of a vector; LLVM splits it where registers are smaller
+WIDTH = SIDE  # floats of a vector; LLVM splits it for smaller registers
 
 _VECTOR = vir.vector_of(WIDTH)
 
@@ -22,7 +22,7 @@ def copy_vector(builder, source, target):
 
 
 def _copy_ahead(*, write):
-    """Like `copy_vector`, with a prefetch of the cache line at a third address."""
+    """Return a function like `copy_vector` that also prefetches a cache line at an address."""
 
     @emitted(types.void, *[types.int64] * 3)
     def copy(builder, source, target, ahead):
@@ -38,10 +38,10 @@ copy_and_fetch, copy_and_claim = _copy_ahead(write=False), _copy_ahead(write=Tru
 
 @emitted(types.void, *[types.int64] * 4)
 def transpose_block(builder, source, places, target, target_step):
-    """Copy the transpose of a block of `WIDTH` rows of `WIDTH` floats.
+    """Store the transpose of a block of `WIDTH` rows of `WIDTH` floats.
 
-    places: the address of the places of the source's rows, in elements. target_step: bytes from row
-    to row of the target.
+    places: the address of a table of places of the source's rows, in elements. target_step: bytes
+    from row to row of the target.
     """
     table, rows = vir.address(builder, places), []
     for i in range(WIDTH):

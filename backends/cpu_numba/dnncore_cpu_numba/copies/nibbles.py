@@ -1,8 +1,7 @@
 """Tensors of 4-bit elements: copied to bytes in the scratchpad, with the same strides, and back.
 
-All other code computes with an element per byte. A layout of 4-bit elements starts at a whole byte
-or in the middle of one. Elements that share a byte with others, or a layout with gaps, keep what is
-beside them.
+All other code uses one byte per element. A layout of 4-bit elements starts at the beginning or in
+the middle of a byte. Writing preserves the other half of shared bytes, and the gaps of a layout.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from dnncore_cpu_numba.codegen.task import Task, task
 from dnncore_cpu_numba.runtime.program import Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-UNPACKED = {"s4": "s8", "u4": "u8"}  # the types of bytes that have the same values
-_GRAIN = 4096  # bytes of a thread's part at least
+UNPACKED = {"s4": "s8", "u4": "u8"}  # the one-byte types that hold the same values
+_GRAIN = 4096  # least bytes of a thread's part
 NIBBLES = Record(
     "nibbles", ("packed bytes", "address"), ("signed", "flag", "of the elements")
 )  # fmt: skip
@@ -25,7 +24,7 @@ NIBBLES = Record(
 
 @task(NIBBLES)
 def _unpack(params, begin, end):
-    """Write the two elements of each of the packed bytes [begin, end)."""
+    """Unpack the two elements of each of the packed bytes [begin, end)."""
     packed, target = params.packed, params.bytes
     if params.signed:
         for i in range(begin, end):
@@ -41,7 +40,7 @@ def _unpack(params, begin, end):
 
 @task(NIBBLES)
 def _pack(params, begin, end):
-    """Write the packed bytes [begin, end)."""
+    """Pack the bytes [begin, end), each from two elements."""
     packed, source = params.packed, params.bytes
     for i in range(begin, end):
         low, high = load_s8(source, 2 * i), load_s8(source, 2 * i + 1)
@@ -50,33 +49,33 @@ def _pack(params, begin, end):
 
 @dataclass(frozen=True)
 class Nibbles:
-    """A tensor of 4-bit elements, and its copy in the scratchpad, which starts at `place`."""
+    """A tensor of 4-bit elements, and its copy at offset `place` of the scratchpad."""
 
     packed: Tensor
     place: int
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the copy, a multiple of a cache line."""
+        """The size of the copy in bytes, a multiple of a cache line."""
         return -(-2 * self.packed.desc.nbytes // LINE) * LINE
 
     @property
     def bytes(self) -> Tensor:
-        """The copy, with an element in each byte."""
+        """The copy, with one element per byte."""
         desc = self.packed.desc
         return Tensor(Scratch(self.place + desc.offset0), desc.with_offset0(0))
 
     def read(self) -> list[Step]:
-        """The steps that fill the copy."""
+        """Return the steps that unpack the tensor into the copy."""
         return [self._step(_unpack)]
 
     def write(self) -> list[Step]:
-        """The steps that pack the copy."""
+        """Return the steps that pack the copy into the tensor."""
         return [self._step(_pack)]
 
     @property
     def keeps_others(self) -> bool:
-        """Whether the copy has to be filled before some of its elements are written."""
+        """Whether the tensor must be unpacked first, to preserve gaps and shared bytes."""
         desc = self.packed.desc
         return desc.has_neighbours or desc.nbytes * 2 != desc.with_data_type("s8").nbytes
 

@@ -1,4 +1,4 @@
-"""Copies of whole tensors into any layout and data type: dst has the dims of src."""
+"""Copies of whole tensors into any layout and data type. dst has the dims of src."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, walked
 
 DST, SRC = 0, 1
-_LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
-_TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread
-_PAGES = 16  # rows of a tile that may each be on a page of its own
-_LONG_ROW = 1024  # elements; within such rows, as much is prefetched
-_STEPS_AHEAD = 32  # of rows or planes; measured: 1.6 times as fast on 51 MB
-_GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
+_LONGEST = 256  # most elements of a tile's side; 256 KB of f32 fit into a second-level cache
+_TILE = 1 << 14  # most elements of a tile of rows: small enough that each thread has a tile
+_PAGES = 16  # most rows of a tile that may be on different pages
+_LONG_ROW = 1024  # elements; in rows of this length, the prefetch distance along the row
+_STEPS_AHEAD = 32  # prefetch distance in rows or planes; measured: 1.6 times as fast on 51 MB
+_GRAIN = 16384  # least elements of a part: a core copies them in the time of a launch
 _STILL = Loop(1, (0, 0))
 TENSORS = Record("tensors of a copy", ("dst src", "address"))
 
 
 def copy_steps(dst: Tensor, src: Tensor, *, flipped: bool = False) -> list[Step]:
-    """The steps of dst = src. They leave dst's padding undefined. flipped: as in `CopyKernel`.
+    """Return the steps of dst = src. The padding of dst is undefined. flipped: as in `CopyKernel`.
 
-    src may have larger dims: what lies beyond those of dst is not copied.
+    The dims of src may be larger. Elements outside the dims of dst are not copied.
     """
     steps = []
     for nest in nests(dst.desc.dims, (dst.desc, src.desc)):
@@ -67,7 +67,10 @@ def _step(
     kind: Literal["rows", "transposed"], part: Nest, outer: Nest, dst: Tensor, src: Tensor,
     shape: Mapping[str, Any], *, aligned: bool, flipped: bool,
 ) -> Step:  # fmt: skip
-    """A step of tiles. aligned: each tile of dst is made of whole vectors if its address is."""
+    """Return a step of tiles.
+
+    aligned: all vectors of dst's tiles are aligned cache lines if the first address is aligned.
+    """
     types = src.desc.data_type, dst.desc.data_type
     kernel, streamed = CopyKernel(kind, *types, flipped=flipped), 0
     if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
@@ -83,7 +86,7 @@ def _step(
 
 
 def _rows(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step:
-    """A step that keeps the order of the innermost loop."""
+    """Return a step that copies along the innermost loop, without transposing."""
     sizes = dst.desc.itemsize, src.desc.itemsize
     loops = list(nest.loops)
     inner = [loops.pop() for _ in range(3)]
@@ -101,14 +104,14 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step:
 
 
 def _ahead(columns: Loop, rows: Loop, planes: Loop) -> int:
-    """The elements of src from what is copied to what is prefetched: along the longest loop."""
+    """Return the prefetch distance in elements of src. It is along the longest loop."""
     if columns.extent >= _LONG_ROW:
         return _LONG_ROW
     return _STEPS_AHEAD * max(rows, planes, key=lambda loop: loop.extent).strides[SRC]
 
 
 def _rows_cut(nest: Nest) -> Iterator[Nest]:
-    """Tiles of planes of rows: of rows that are close to each other in dst, times such in src."""
+    """Yield nests of tiles of planes of rows. Rows are close in dst, and planes close in src."""
     if len(nest.loops) < 3:
         for part in nest.tiles(_TILE):
             yield Nest(part.offsets, (*part.loops[:-2], _STILL, *part.loops[-2:]))
@@ -129,13 +132,13 @@ def _rows_cut(nest: Nest) -> Iterator[Nest]:
 
 
 def _tiled(nest: Nest) -> Iterator[Nest]:
-    """Cut the loops along which dst and src are contiguous to the sides of tiles."""
+    """Split the loops along which dst and src are contiguous to the size of tiles."""
     for part in _cut(nest, DST):
         yield from _cut(part, SRC)
 
 
 def _cut(nest: Nest, tensor: int) -> Iterator[Nest]:
-    """Cut the contiguous loop of a tensor or, if it is not whole blocks, the next loop."""
+    """Split the contiguous loop of a tensor or, if it is not whole blocks, the next loop."""
     place = _contiguous(nest.loops, tensor)
     if place is None:
         yield from _rows_cut(nest)
@@ -149,7 +152,7 @@ def _cut(nest: Nest, tensor: int) -> Iterator[Nest]:
 
 
 def _transposed(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step | None:
-    """A step that swaps two loops; None where dst and src are contiguous along the same one."""
+    """Return a step that transposes, None if dst and src are contiguous along the same loop."""
     if None in [_contiguous(nest.loops, tensor) for tensor in (DST, SRC)]:
         return None
     a, j = _chains(nest.loops)
@@ -166,7 +169,7 @@ def _transposed(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step 
 
 
 def _contiguous(loops: Sequence[Loop], tensor: int) -> int | None:
-    """The place of the loop with stride 1 in one tensor only."""
+    """Return the index of the loop with stride 1 in this tensor only, None if there is none."""
     for place, loop in enumerate(loops):
         if loop.strides[tensor] == 1 and loop.strides[1 - tensor] != 1:
             return place
@@ -174,10 +177,10 @@ def _contiguous(loops: Sequence[Loop], tensor: int) -> int | None:
 
 
 def _chains(loops: Sequence[Loop]) -> list[list[Loop]]:
-    """The sides of a tile, along dst and along src, outermost first.
+    """Return the loops of both sides of a tile, along dst and along src, the outermost first.
 
-    Each is the contiguous loop of a tensor and those it goes on with. Both are made whole blocks
-    before either is made long.
+    A side is the contiguous loop of a tensor and the loops that continue it. Both sides are
+    extended to whole blocks first, then to long sides.
     """
     chains = [[loops[cast(int, _contiguous(loops, tensor))]] for tensor in (DST, SRC)]
     for least in (SIDE, _LONGEST):
@@ -190,7 +193,10 @@ def _chains(loops: Sequence[Loop]) -> list[list[Loop]]:
 def _following(
     loops: Sequence[Loop], chains: Sequence[Sequence[Loop]], tensor: int, least: int
 ) -> Loop | None:
-    """The loop that a tensor's chain goes on with, if it is no whole blocks or not long enough."""
+    """Return the loop that continues a tensor's chain.
+
+    None if the chain has whole blocks and `least` elements, or if there is no such loop.
+    """
     size = math.prod(loop.extent for loop in chains[tensor])
     if size % SIDE == 0 and size >= least:
         return None
@@ -202,7 +208,7 @@ def _following(
 
 
 def _places(chain: Sequence[Loop], tensor: int, itemsize: int) -> np.ndarray:
-    """The offset in bytes in the other tensor of each step of a chain."""
+    """Return the offset of each step of a chain in a tensor, in bytes."""
     steps = itertools.product(*(range(loop.extent) for loop in chain))
     strides = [itemsize * loop.strides[tensor] for loop in chain]
     return np.array([sum(map(int.__mul__, step, strides)) for step in steps], np.int64)

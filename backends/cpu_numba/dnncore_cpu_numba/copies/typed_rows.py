@@ -1,7 +1,7 @@
-"""Rows of any data type within tasks: read as f32 into buffers, and written from them.
+"""Rows of any data type in tasks: converted to f32 in buffers, and back.
 
-The kernels are `CopyKernel`s of rows, which convert; `conversion` returns their addresses. An
-address of 0 stands for f32, which needs none.
+The kernels are `CopyKernel`s of rows. `conversion` returns their addresses. The address is 0 if no
+conversion is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, ROWS, CopyKernel
 
 
 def conversion(source: str, target: str, **options: bool) -> int:
-    """The address of the kernel that converts rows; 0 if there is nothing to convert.
+    """Return the address of the kernel that converts rows; 0 if the types are equal.
 
     options: fields of `CopyKernel`.
     """
@@ -23,7 +23,7 @@ def conversion(source: str, target: str, **options: bool) -> int:
 
 @device
 def convert_row(kernel, source, source_step, target, target_step, count):
-    """Copy a row of another data type. Steps are in bytes."""
+    """Convert a row to another data type. Steps are in bytes."""
     convert_rows(kernel, source, source_step, 0, target, target_step, 0, 1, count, 0)
 
 
@@ -31,7 +31,7 @@ def convert_row(kernel, source, source_step, target, target_step, count):
 def convert_rows(
     kernel, source, source_step, source_row, target, target_step, target_row, rows, columns, ahead
 ):
-    """Copy rows of another data type. Steps and rows are in bytes. ahead: see `ROWS`."""
+    """Convert rows to another data type. Steps and row strides are in bytes. ahead: see `ROWS`."""
     shape = ROWS.room()
     shape.columns, shape.rows, shape.planes = columns, rows, 1
     shape.src_column, shape.src_row, shape.src_plane = source_step, source_row, 0
@@ -42,7 +42,10 @@ def convert_rows(
 
 @device
 def stream_row_as(kernel, streamed, x, y, size, count):
-    """Copy a row of f32 to elements of `size` bytes; whole lines of y bypass the caches."""
+    """Convert a row of f32 to elements of `size` bytes, with non-temporal stores of whole lines.
+
+    kernel, streamed: the addresses of kernels with ordinary and with non-temporal stores.
+    """
     head = before_lines(y, size, count)
     body = (count - head) & -(LINE // size)
     if body == 0:

@@ -1,4 +1,4 @@
 """Element-wise work: the stages of algorithms, chains of stages, and post-ops as epilogues.
 
-It imports `codegen`, `runtime` and `copies`. `gemm` and every operation may import it.
+This package imports `codegen`, `runtime` and `copies`. `gemm` and all operations may import it.
 """

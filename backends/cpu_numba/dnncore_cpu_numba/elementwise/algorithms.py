@@ -1,8 +1,8 @@
-"""The algorithms of `dnncore.algorithms` as stages: native functions over contiguous float32.
+"""The algorithms of `dnncore.algorithms` as stages: native functions over contiguous elements.
 
-A stage is a native function of `STAGE_CALL`: y = f(x, operand, condition), where y may be one of
-the others. Stages of half types convert each element on the way. `elementwise/formulas.py` has the
-functions of one element.
+A stage is a native function of `STAGE_CALL`: y = f(x, operand, condition). y may be the same memory
+as x or the operand. Stages of half types convert each element to f32 and back.
+`elementwise/formulas.py` defines the functions of single elements.
 """
 
 # ruff: noqa: ARG001, ARG005 - stages of a kind have the same parameters
@@ -52,10 +52,10 @@ STAGE_CALL = Record(
     ("x operand condition y", "address", "of contiguous float32, or what its type is"),
     ("length", "elements"),
 )
-_CHUNK = 64  # elements that a stage computes before it streams them: 1.25 times as quick as 256,
-_HEAVY_CHUNK = 256  # except where arithmetic counts, which wants long loops (measured)
-_AHEAD = 2048  # elements from what is computed to what is prefetched
-_CHUNK_BUFFER = _HEAVY_CHUNK // 2  # int64
+_CHUNK = 64  # elements computed before non-temporal stores; measured: 1.25 times as fast as 256
+_HEAVY_CHUNK = 256  # the same for transcendental functions, which need longer loops (measured)
+_AHEAD = 2048  # prefetch distance in elements
+_CHUNK_BUFFER = _HEAVY_CHUNK // 2  # size in int64
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _INFINITY = np.float32("inf")
 _WORDS = 2.0**32
@@ -64,24 +64,26 @@ _HEAVY = {
     "elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "soft_relu", "swish",
     "tanh",
 }  # fmt: skip
-"""The algorithms of transcendental functions, as those of their slopes."""
+"""The algorithms whose functions or slopes are transcendental."""
 
 
 WIDE = "f64"
-"""The type of `TYPED` of stages that compute in float64."""
+"""The key in `TYPED` of stages that compute in float64."""
 STEPS_OF_F64 = "f64 by f32"
-"""That of stages of float64 that round each element to float32 and compute with it."""
+"""The key in `TYPED` of stages of float64 that round each element to float32 and compute in it."""
 
 
 Element = Callable[..., Any]
 STREAMED: dict[Task, Task] = {}
-"""The twin of each stage that writes whole cache lines past the caches: a multiple of 64 bytes, to
-a multiple of 64 bytes, where no input is."""
+"""Stage -> its variant with non-temporal stores.
+
+The size and the address of y must be multiples of 64 bytes, and y must not be an input."""
 SPLATS: dict[Task, Task] = {}
-"""The twin of each stage of two tensors whose operand is one value. They have twins, too."""
+"""Stage of two tensors -> its variant whose operand is one value. `STREAMED` has its variants."""
 TYPED: dict[tuple[Task, str], Task] = {}
-"""Stages whose tensors are all of another type, by the stage of f32 and the type. They have twins,
-too. Those of half types read no condition."""
+"""(stage of f32, type) -> the stage for tensors of this type. `STREAMED` has its variants.
+
+Stages of half types read no condition."""
 
 
 @device
@@ -95,7 +97,7 @@ def _wide_parameters(stage):
 
 
 def _access(data_type: str) -> tuple[Any, Any]:
-    """The functions that load and store an element of a type of stages."""
+    """Return the functions that load and store an element for stages of a type."""
     if data_type == WIDE:
         return load_f64, store_f64
     name = "f64" if data_type == STEPS_OF_F64 else data_type
@@ -103,7 +105,7 @@ def _access(data_type: str) -> tuple[Any, Any]:
 
 
 def _run(element_of: Callable[[Any], Element], data_type: str) -> Callable[..., None]:
-    """The loop y[i] = element(first + i, ...) for `count` elements of a type."""
+    """Return the loop y[i] = element(first + i, ...) over `count` elements of a type."""
     load, put = _access(data_type)
     each = exact(element_of(load))
 
@@ -116,7 +118,7 @@ def _run(element_of: Callable[[Any], Element], data_type: str) -> Callable[..., 
 
 
 def _run_of_pairs(element_of: Callable[[Any], Element]) -> Callable[..., None]:
-    """The loop over bf16 in pairs, which takes fewer instructions. first: an even number."""
+    """Return a loop over pairs of bf16, which needs fewer instructions. `first` must be even."""
     low, high = exact(element_of(load_low_bf16)), exact(element_of(load_high_bf16))
     rest = _run(element_of, "bf16")
 
@@ -140,7 +142,7 @@ def _address_itself(address):
 
 
 def _first_of(load: Any) -> Any:
-    """The function that loads the first element at an address."""
+    """Return a function that loads the first element at an address."""
 
     def first(address):
         return load(address, 0)
@@ -152,10 +154,10 @@ def _stage(
     name: str, element_of: Callable[[Any], Element], *, zipped: bool, data_type: str = "f32",
     splat: bool = False,
 ) -> Task:  # fmt: skip
-    """The stage y[i] = element(i, x, operand, condition, alpha, beta).
+    """Return the stage y[i] = element(i, x, operand, condition, alpha, beta).
 
-    element_of: makes the element function, given a function that loads. zipped: it reads the
-    operand. splat: it takes the first value of the operand in place of the address.
+    element_of: returns the element function for a load function. zipped: the function reads the
+    operand. splat: the function receives the operand's first value instead of its address.
     """
     of_f64 = data_type in (WIDE, STEPS_OF_F64)
     size = 8 if of_f64 else bytes_of(STORED[data_type])
@@ -169,7 +171,7 @@ def _stage(
 
     def stage(stage, x, operand, condition, y, length):
         alpha, beta = parameters(stage)
-        if x == y:  # LLVM has to know, or it makes a scalar loop
+        if x == y:  # separate loops, because LLVM does not vectorise a loop with unknown aliases
             run(y, take(operand), condition, y, 0, length, alpha, beta)
         elif zipped and operand == y:
             run(x, take(y), condition, y, 0, length, alpha, beta)
@@ -199,9 +201,9 @@ def _stages(
     name: str, element_of: Callable[[Any], Element], wide: Callable[[Any], Element] | None = None,
     *, zipped: bool, splat: Callable[[Any], Element] | None = None,
 ) -> Task:  # fmt: skip
-    """The stage of f32; those of other types are in `TYPED`.
+    """Return the stage of f32. Stages of other types are stored in `TYPED`.
 
-    wide: makes the element function of float64; the same by default. splat: that of `SPLATS`.
+    wide: like `element_of` for float64; by default the same. splat: like `element_of` for `SPLATS`.
     """
     made = _stage(name, element_of, zipped=zipped)
     for kind in (*HALVES, STEPS_OF_F64):
@@ -215,7 +217,7 @@ def _stages(
 
 
 def _map(name: str, *functions: Callable[..., Any]) -> Task:
-    """The stage y = function(x, alpha, beta). functions: of float32 and of float64."""
+    """Return the stage y = function(x, alpha, beta). functions: for float32 and for float64."""
 
     def elements(f: Any) -> Callable[[Any], Element]:
         return lambda load: lambda i, x, operand, condition, alpha, beta: f(load(x, i), alpha, beta)
@@ -224,7 +226,7 @@ def _map(name: str, *functions: Callable[..., Any]) -> Task:
 
 
 def _gradient(name: str, *functions: Callable[..., Any]) -> Task:
-    """The stage y = function(x, alpha, beta) * operand. functions: of float32 and of float64."""
+    """Return the stage y = function(x, alpha, beta) * operand. functions: as in `_map`."""
 
     def elements(f: Any) -> Callable[[Any], Element]:
         return lambda load: (
@@ -237,7 +239,7 @@ def _gradient(name: str, *functions: Callable[..., Any]) -> Task:
 
 
 def _zip(name: str, *functions: Callable[..., Any]) -> Task:
-    """The stage y = function(x, operand, alpha, beta). functions: of float32 and of float64."""
+    """Return the stage y = function(x, operand, alpha, beta). functions: as in `_map`."""
 
     def elements(f: Any) -> Callable[[Any], Element]:
         return lambda load: (
@@ -256,28 +258,31 @@ def _zip(name: str, *functions: Callable[..., Any]) -> Task:
 
 
 def _inlined(functions: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
-    """The functions, compiled by `exact` if they are of Python."""
+    """Return the functions. Python functions are compiled with `exact`."""
     return [f if hasattr(f, "py_func") else exact(f) for f in functions]
 
 
 def _tasks(
     make: Callable[..., Task], kind: str, table: Callable[[Any], Mapping[str, Any]]
 ) -> dict[str, Task]:
-    """The stages of a table of functions. table: makes it, given `m`."""
+    """Return the stages of a table of functions. table: returns the table for a module `m`."""
     single, double = table(vecmath), table(precise_math)
     return {name: make(f"{kind}_{name}", f, double[name]) for name, f in single.items()}
 
 
 def _selection_of(load: Any) -> Element:
     def element(i, x, operand, condition, alpha, beta):
-        yes, no = load(x, i), load(operand, i)  # both in any case, so that it is vector code
+        yes, no = load(x, i), load(operand, i)  # load both, so that LLVM can vectorise
         return yes if load(condition, i) != _ZERO else no
 
     return element
 
 
 def _rounding_of(load: Any) -> Element:
-    """Add random bits to those of a float32, and cut off as many: 2**alpha - 1 is their mask."""
+    """Round a float32 at random: add `alpha` random bits to its bits, then clear the lowest ones.
+
+    The operand is the random numbers.
+    """
 
     def element(i, x, operand, condition, alpha, beta):
         value = np.float32(load(x, i))
@@ -290,7 +295,7 @@ def _rounding_of(load: Any) -> Element:
 
 
 def _keeping_of(load: Any) -> Element:
-    """1 for each random number, in place of x, that is at least operand * 2**32, else 0."""
+    """Return 1 if x, a random number, is at least operand * 2**32, else 0."""
 
     def element(i, x, operand, condition, alpha, beta):
         number = np.float64(load_i32(x, i) & 0xFFFFFFFF)
@@ -300,7 +305,10 @@ def _keeping_of(load: Any) -> Element:
 
 
 def _dropping_of(load: Any) -> Element:
-    """x / (1 - condition), a product with a reciprocal of float32; 0 where the operand is 0."""
+    """Return x / (1 - condition), or 0 if the operand is 0.
+
+    The quotient is a product with the float32 reciprocal.
+    """
 
     def element(i, x, operand, condition, alpha, beta):
         factor = _ONE / (_ONE - np.float32(load(condition, i)))
@@ -323,7 +331,7 @@ POWER_GRADIENTS = {
     beta: _gradient(f"power_gradient_{i}", _POWERS[beta], _WIDE_POWERS[beta])
     for i, beta in enumerate(_POWERS)
 }
-"""The stages of pow for the usual beta: far quicker than the general one."""
+"""The stages of pow for common beta. They are much faster than the general stage."""
 
 ADD_SCALED = _zip("add_scaled", formulas.scaled_sum)
 ADD_SHIFTED = _zip("add_shifted", formulas.shifted_sum)

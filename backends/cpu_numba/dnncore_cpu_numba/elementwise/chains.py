@@ -1,6 +1,6 @@
-"""Element-wise work over tensors of any layout: a chain of stages on every tile of their nests.
+"""Element-wise work over tensors of any layout: a chain of stages for each tile of their nests.
 
-Eltwise, binary, sum and reorder without conversion are all this: dst = chain(src, operands).
+Eltwise, binary, sum, and reorder with attributes have this form: dst = chain(src, operands).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from dnncore_cpu_numba.elementwise.tiles import (
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved, walked
 
-MAX_TENSORS = 128  # of one chain: what a thread has room for
+MAX_TENSORS = 128  # most tensors of a chain; each thread reserves memory for this number
 _WIDTH = TENSOR.size
 _TENSORS = _WIDTH * MAX_TENSORS
-_LINE_LENGTH = 64  # elements of a cache line at most
-_CHUNK = 64  # elements of a loop's item
-_LEAST_ROW = 32  # elements for which a stage is called
-_GRAIN = 4096  # elements of a part at least: what a core does in the time of a launch
+_LINE_LENGTH = 64  # most elements of a cache line
+_CHUNK = 64  # elements of a work item of a single loop
+_LEAST_ROW = 32  # least elements of a row for one stage call per row
+_GRAIN = 4096  # least elements of a part: a core computes them in the time of a launch
 
 COMMON = (
     ("apply", "address", "`apply_stages`"),
@@ -64,11 +64,12 @@ MOVING = Record("tensor of a loop", ("address", "address"), ("column", "elements
 def chain_steps(
     dims: Sequence[int], tensors: Sequence[Tensor], stages: Sequence[Stage], held: str = "f32"
 ) -> list[Step]:
-    """The steps of dst = chain(src).
+    """Return the steps of dst = chain(src).
 
-    tensors: dst, src, then the stages' operands, each of any type. A dim of size 1 is broadcast to
-    `dims`; one that divides those has an element for several neighbours. held: f32 or f64, in
-    which stages compute. Their result is rounded once.
+    tensors: dst, src, then the stages' operands, of any types. A dim of size 1 is broadcast to
+    `dims`. If a tensor's dim divides the dim of `dims`, each of its elements serves several
+    neighbouring places. held: the type in which stages compute, f32 or f64. The result is rounded
+    once.
     """
     chain = _Chain(tensors, stages, held)
     steps: list[Step] = []
@@ -79,7 +80,7 @@ def chain_steps(
 
 
 class _Chain:
-    """Makes the steps of a chain on nests of its tensors."""
+    """Creates the steps of a chain for nests of its tensors."""
 
     def __init__(self, tensors: Sequence[Tensor], stages: Sequence[Stage], held: str):
         self.tensors = tensors
@@ -103,7 +104,7 @@ class _Chain:
         }  # fmt: skip
 
     def in_tiles(self, nest: Nest) -> Iterator[Step]:
-        """The steps for a nest of several loops."""
+        """Yield the steps for a nest of several loops."""
         for part in nest.tiles(self.longest):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
@@ -119,7 +120,7 @@ class _Chain:
             yield _step(_tiles, values, outer.size, rows.extent * columns.extent)
 
     def along(self, nest: Nest) -> Step:
-        """The step for a single loop, or none."""
+        """Return the step for a nest of one loop or none."""
         loop = nest.loops[0] if nest.loops else Loop(1, (1,) * len(self.tensors))
         kinds = {desc.data_type for desc in self.descs}
         simple = len(self.stages) <= 1 and {*loop.strides} == {1}
@@ -138,16 +139,16 @@ class _Chain:
         return _step(_along, values, -(-loop.extent // _CHUNK), _CHUNK)
 
     def _has_typed_stage(self) -> bool:
-        """Whether there is one stage, which computes the type that all tensors have."""
+        """Whether there is only one stage, and it computes with the common type of all tensors."""
         kind, *others = {desc.data_type for desc in self.descs}
         if others or len(self.stages) != 1:
             return False
         return kind == self.held or (kind in HALVES and self.stages[0].computes(kind))
 
     def _of_rows(self, columns: Loop) -> dict[str, Any] | None:
-        """The parameters of `apply_typed` if the stage may run over rows.
+        """Return the parameters of `apply_typed` if the stage can run over rows, else None.
 
-        Tiles of f32 need no conversion, and keep an operand that all rows share.
+        Tiles of f32 are better for an operand that all rows share, because they keep its copy.
         """
         if not self._has_typed_stage() or columns.extent < _LEAST_ROW:
             return None
@@ -158,7 +159,7 @@ class _Chain:
         return self._in_one_pass(splat=splat) if dst == src == 1 and served else None
 
     def _in_one_pass(self, *, splat: bool = False) -> dict[str, Any]:
-        """The parameters of `apply_typed`."""
+        """Return the parameters of `apply_typed`."""
         kind = self.descs[0].data_type
         rows = [
             stage.row(streamed=self.streamed, data_type=kind, splat=splat) for stage in self.stages
@@ -172,7 +173,7 @@ class _Chain:
 
 
 def _kind(tensor: Tensor, held: str, *, fetches: bool) -> dict[str, int]:
-    """How a chain reads a tensor."""
+    """Return the fields that determine how a chain reads a tensor."""
     if isinstance(tensor, Noise):
         return {"size": 1, "load": 0, "random": random_numbers.address}
     desc = tensor.desc
@@ -183,7 +184,7 @@ def _kind(tensor: Tensor, held: str, *, fetches: bool) -> dict[str, int]:
 
 
 def zero_padding(tensor: Tensor) -> list[Step]:
-    """The steps that zero what pads a tensor's dims to whole blocks."""
+    """Return the steps that zero the padding of a tensor."""
     steps = []
     for nest in padding(tensor.desc):
         for part in nest.ordered().tiles(TILE_BYTES):
@@ -198,12 +199,12 @@ def zero_padding(tensor: Tensor) -> list[Step]:
 
 
 def _step(task: Task, values: Mapping[str, Any], items: int, elements: int) -> Step:
-    """elements: of an item."""
+    """Return a step. elements: the number of elements of an item."""
     return Step(task, values, items, grain=-(-_GRAIN // elements))
 
 
 def _covered(dims: Sequence[int], descs: Sequence[MemoryDesc]) -> list[int]:
-    """The sizes of the loops, including equal padding of all tensors, so that loops join."""
+    """Return the sizes of the loops. They include equal padding of all tensors to join loops."""
     sizes = []
     for dim, size in enumerate(dims):
         padded = {d.padded_dims[dim] for d in descs if d.dims[dim] == size}
@@ -255,7 +256,7 @@ def _along(params, begin, end):
     start, last = begin * _CHUNK, min(end * _CHUNK, extent)
     while start < last:
         columns = min(longest, last - start)
-        if columns > _LINE_LENGTH:  # what is left does not keep the others from being streamed
+        if columns > _LINE_LENGTH:  # whole lines use non-temporal stores; the remainder follows
             columns -= columns % _LINE_LENGTH
         for t in range(params.tensor_count):
             given, tensor = params.tensors[t], tensors[t]

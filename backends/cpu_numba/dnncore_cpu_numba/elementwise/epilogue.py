@@ -1,12 +1,12 @@
-"""The end of a microkernel: what is done to each vector of results before it is stored.
+"""The epilogue of a microkernel: the operations on each vector of results before its store.
 
-An epilogue is a tuple of stages; bias is one more operand that is added. Every post-op chain is
-one: operands that a tile cannot read as they lie are copied first, see `gemm/plan.py`.
+An epilogue is a tuple of stages. Bias is an operand that is added. All post-op chains become
+epilogues. Operands whose layout a tile cannot read are copied first, see `gemm/plan.py`.
 
-A few instructions are emitted in place. Functions that take more are called: the tile is spilled to
-the stack and run through a stage of `elementwise/algorithms.py`, which costs little beside the
-function itself, keeps microkernels small, and leaves one definition of each function. What a call
-needs to know, one row of `post_ops.Stage`, follows the operands in their table.
+Functions of a few instructions are emitted inline. Longer functions are called: the tile is stored
+to the stack, and a stage of `elementwise/algorithms.py` computes it there. The cost of the call is
+small compared to the function. Calls keep microkernels small, and each function has one definition.
+The arguments of a call, one row of `post_ops.Stage`, follow the operands in their table.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
 @dataclass(frozen=True)
 class Correction:
-    """x = x - the product of operands, of sums of integers; it precedes all other stages.
+    """x = x - the product of operands, for integer sums. Corrections precede all other stages.
 
-    splats, fixed: as in `Operand`. types: of integers; () if all are s32.
+    splats, fixed: as in `Operand`. types: integer types; () if all are s32.
     """
 
     splats: tuple[bool, ...] = (False,)
@@ -43,14 +43,14 @@ class Correction:
 
 @dataclass(frozen=True)
 class Operand:
-    """x = x op operand; `prelu` is one more algorithm.
+    """x = x op operand.
 
-    splats: for each tensor that it reads, whether it has one value for all lanes of a vector.
-    types: the type of each; () if all are f32. `select` reads a condition after its operand.
-    fixed: for each, whether all rows of a tile have the same values; () if none.
-
-    Two algorithms are those of scales: `scale` multiplies by the product of operands, `descale` by
-    the reciprocal of one.
+    algorithm: of binary, `prelu`, `scale` or `descale`. `scale` multiplies by the product of its
+    operands, `descale` by the reciprocal of its operand. `select` reads a condition after its
+    operand.
+    splats: for each operand, whether it has one value for all lanes of a vector.
+    types: the type of each operand; () if all are f32.
+    fixed: for each operand, whether all rows of a tile have the same values; () if none has.
     """
 
     algorithm: str
@@ -61,7 +61,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Sum:
-    """x = x + scale * (C - zero_point), with the former values of C.
+    """x = x + scale * (C - zero_point), with the old values of C.
 
     fused: the product is not rounded.
     """
@@ -73,7 +73,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Eltwise:
-    """x = algorithm(x) in a few instructions, those of `INLINE`. fused: as in `Sum`."""
+    """x = algorithm(x) for the algorithms of `INLINE`. fused: as in `Sum`."""
 
     algorithm: str
     alpha: float = 0.0
@@ -83,7 +83,7 @@ class Eltwise:
 
 @dataclass(frozen=True)
 class Call:
-    """x = stage(x) by a call; the function is data, so that one kernel serves all."""
+    """x = stage(x) by a call. The function is an argument, so that one kernel serves all."""
 
     stage: post_ops.Stage = field(repr=False)
 
@@ -100,10 +100,10 @@ def from_post_ops(
     after: Sequence[tuple[str, int]] = (),
     fused: bool = True,
 ) -> Epilogue:
-    """The epilogue of a chain.
+    """Return the epilogue of a post-op chain.
 
-    operands: (splat, type) of those of all stages, in order. before, after: (algorithm, number of
-    operands) of stages around the chain. fused: as in `Sum`.
+    operands: (splat, type) of the operands of all stages, in order. before, after: (algorithm,
+    number of operands) of stages before and after the chain. fused: as in `Sum`.
     """
     rest = iter(operands)
 
@@ -133,7 +133,7 @@ def _stage(post_op: PostOp, operand: Callable[[str, int], Operand], *, fused: bo
 
 
 def with_fixed(chain: Epilogue, fixed: Sequence[bool]) -> Epilogue:
-    """The chain; fixed: for each operand, whether all rows of a tile have the same values."""
+    """Return the chain with `fixed`: whether each operand has the same values in all rows."""
     rest = iter(fixed)
     return tuple(
         replace(stage, fixed=tuple(itertools.islice(rest, len(stage.splats))))
@@ -144,33 +144,35 @@ def with_fixed(chain: Epilogue, fixed: Sequence[bool]) -> Epilogue:
 
 
 def has_calls(attr: Attributes) -> bool:
-    """Whether a chain has a `Call`, whose function computes with f32."""
+    """Whether a chain has a `Call`. Called functions compute with f32."""
     return any(
         post_op.kind == "eltwise" and post_op.algorithm not in INLINE for post_op in attr.post_ops
     )
 
 
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
-    """The `STAGE` of each `Call` of a chain. Compiles their functions."""
+    """Return the `STAGE` records of a chain's calls. Compiles their functions."""
     return [STAGE.table([call.stage.row()]) for call in chain if isinstance(call, Call)]
 
 
 def table_rows(chain: Epilogue) -> int:
-    """The number of rows of the table of operands that a chain reads."""
+    """Return the number of rows of the table of operands that a chain reads."""
     return _operand_rows(chain) + sum(isinstance(stage, Call) for stage in chain)
 
 
 def _operand_rows(chain: Epilogue) -> int:
-    """The number of operands."""
+    """Return the number of operands."""
     return sum(len(stage.splats) for stage in chain if isinstance(stage, Correction | Operand))
 
 
 @dataclass(frozen=True)
 class View:
-    """A tensor as a tile sees it: an address and strides (bytes) per row and vector of the tile.
+    """A tile's view of a tensor: an address, and strides in bytes from row to row and vector to
+    vector.
 
-    mask: the valid lanes of the last vector of a row, None where all are.
-    vector: of the numbers that are computed with, f32 or f64. data_type: of the elements in memory.
+    last: the number of the vector with the mask. mask: the valid lanes of the last vector of a row;
+    None if all are valid. vector: the type of vectors in registers, of f32 or f64. data_type: the
+    type of elements in memory.
     """
 
     builder: Builder
@@ -184,7 +186,7 @@ class View:
     isa: Isa = BEST
 
     def place(self, m: int, n: int) -> tuple[Value, Value | None]:
-        """The pointer and the mask of vector n of row m."""
+        """Return the pointer and the mask of vector n of row m."""
         b = self.builder
         pointer = vir.at(b, self.pointer, b.mul(self.row, I64(m)))
         pointer = vir.at(b, pointer, b.mul(self.block, I64(n)))
@@ -192,21 +194,21 @@ class View:
 
     @property
     def real(self) -> str:
-        """The type of numbers that are computed with."""
+        """The type of the computation, f32 or f64."""
         return "f64" if self.vector.element == F64 else "f32"
 
     def load(self, m: int, n: int, *, splat: bool = False) -> Value:
-        """A vector as numbers; with `splat`, copies of the one value there."""
+        """Load a vector as f32 or f64. splat: load one value and copy it to all lanes."""
         return self.as_real(self.stored(m, n, splat=splat), self.data_type)
 
     def as_real(self, x: Value, data_type: str) -> Value:
-        """Stored elements of a type as numbers."""
+        """Convert stored elements of a type to f32 or f64."""
         if self.real == "f32":
             return as_f32(self.builder, x, data_type, self.isa)
         return converted(self.builder, x, data_type, "f64", self.isa)
 
     def stored(self, m: int, n: int, *, splat: bool = False) -> Value:
-        """The elements as they are in memory."""
+        """Load elements without conversion."""
         pointer, mask = self.place(m, n)
         vector = ir.VectorType(STORED[self.data_type], self.vector.count)
         if splat:
@@ -216,14 +218,14 @@ class View:
         return vir.load(self.builder, pointer, vector, mask)
 
     def load_integer(self, m: int, n: int, *, splat: bool) -> Value:
-        """A vector of integers as s32."""
+        """Load a vector of integers as s32."""
         x, wide = self.stored(m, n, splat=splat), ir.VectorType(I32, self.vector.count)
         if x.type == wide:
             return x
         return (self.builder.zext if self.data_type == "u8" else self.builder.sext)(x, wide)
 
     def store(self, x: Value, m: int, n: int, edge: str) -> None:
-        """Store a vector of numbers; edge: as in `Microkernel`."""
+        """Convert and store a vector of f32 or f64. edge: as in `Microkernel`."""
         pointer, mask = self.place(m, n)
         if mask is not None and edge == "zeroed":
             x, mask = self.builder.select(mask, x, self.vector(None)), None
@@ -231,7 +233,7 @@ class View:
         vir.store(self.builder, x, pointer, mask)
 
     def store_as_is(self, x: Value, m: int, n: int, edge: str) -> None:
-        """Store a vector of this type; edge: as in `Microkernel`."""
+        """Store a vector without conversion. edge: as in `Microkernel`."""
         pointer, mask = self.place(m, n)
         if mask is not None and edge == "zeroed":
             x, mask = self.builder.select(mask, x, x.type(None)), None
@@ -245,10 +247,10 @@ def apply(
     operands: Sequence[View],
     places: Sequence[tuple[int, int]],
 ) -> list[Value]:
-    """Emit a chain for a tile of sums; the results are numbers of C's vectors.
+    """Emit a chain for a tile of sums. Returns vectors of the type of C's view.
 
-    places: the row and the number in it of each vector of the tile. operands: the views of the rows
-    of the table, those of operands before those of calls.
+    places: the row and the vector number of each vector of the tile. operands: views of the rows of
+    the table: operands first, then calls.
     """
     builder = c.builder
     tile = list(tile)
@@ -283,7 +285,7 @@ def apply(
 
 
 class _Values:
-    """The operands of a stage, the next of the views. data_type: of those whose type it omits."""
+    """The operands of a stage, which are the next views. data_type: the default type."""
 
     def __init__(self, views: Iterator[View], stage: Correction | Operand, data_type: str) -> None:
         count = len(stage.splats)
@@ -297,7 +299,7 @@ class _Values:
     def at_places(
         self, places: Sequence[tuple[int, int]], prepare: Callable[..., Any]
     ) -> list[Any]:
-        """prepare(*vectors) for each place, emitted once for all rows that have the same values."""
+        """Return prepare(*vectors) for each place. It is emitted once for rows of equal values."""
         all_fixed = all(is_fixed for *_, is_fixed in self.operands)
         found = {}
         for m, n in dict.fromkeys((0 if all_fixed else m, n) for m, n in places):
@@ -313,7 +315,7 @@ class _Values:
 
 
 def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
-    """Run a tile through a stage in memory."""
+    """Emit a call that computes a stage for a tile in memory."""
     vector = tile[0].type
     buffer = vir.room(builder, vector, len(tile))
     pointers = [vir.at(builder, buffer, 4 * vector.count * i) for i in range(len(tile))]
@@ -328,7 +330,7 @@ def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
 
 
 def _multiply_add(builder: Builder, x: Value, y: Value, z: Value, *, fused: bool) -> Value:
-    """x * y + z. fused: the product is not rounded where the processor can."""
+    """Return x * y + z. fused: the product is not rounded if the processor has such a product."""
     if fused:
         return vir.multiply_add(builder, x, y, z)
     return builder.fadd(builder.fmul(x, y), z)
@@ -336,7 +338,7 @@ def _multiply_add(builder: Builder, x: Value, y: Value, z: Value, *, fused: bool
 
 def _relu(builder: Builder, x: Value, alpha: float, _beta: float, **_: bool) -> Value:
     zero = vir.constant(x.type, 0.0)
-    if alpha == 0.0:  # no product: 0 * -inf would be NaN
+    if alpha == 0.0:  # without a product, because 0 * -inf is NaN
         return builder.select(builder.fcmp_ordered("<=", x, zero), zero, x)
     scaled = builder.fmul(x, vir.constant(x.type, alpha))
     return builder.select(builder.fcmp_ordered(">", x, zero), x, scaled)
@@ -362,12 +364,12 @@ def _hardswish(builder: Builder, x: Value, alpha: float, beta: float, *, fused: 
 
 
 def _lanewise(name: str) -> Callable[..., Value]:
-    """A function of one vector that LLVM has."""
+    """Return the emitter of an LLVM intrinsic of one vector."""
     return lambda builder, x, _alpha, _beta, **_: vir.lanewise(builder, name, x)
 
 
 def _larger(sign: str) -> Callable[..., Value]:
-    """The vector of the lanes that compare so; NaN where either is NaN."""
+    """Return the emitter of a maximum (sign ">") or minimum ("<"). NaN propagates."""
 
     def emit(builder: Builder, x: Value, y: Value) -> Value:
         wins = builder.or_(builder.fcmp_ordered(sign, y, x), builder.fcmp_unordered("uno", y, y))
@@ -377,10 +379,10 @@ def _larger(sign: str) -> Callable[..., Value]:
 
 
 def _compared(sign: str) -> Callable[..., Value]:
-    """1 where two vectors compare so, else 0."""
+    """Return the emitter of a comparison: 1 for true, 0 for false."""
 
     def emit(builder: Builder, x: Value, y: Value) -> Value:
-        # NaN is different from everything, and compares with nothing
+        # with NaN, != is true and all other comparisons are false
         compare = builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered
         one, zero = vir.constant(x.type, 1.0), vir.constant(x.type, 0.0)
         return builder.select(compare(sign, x, y), one, zero)
@@ -427,11 +429,11 @@ def _reciprocal(builder: Builder, scale: Value) -> Sequence[Value]:
 
 
 _FACTORS: dict[str, Callable[..., Sequence[Value]]] = {"scale": _product, "descale": _reciprocal}
-"""Algorithm -> the factors that it makes of its operands."""
+"""Algorithm -> the emitter of its factors from its operands."""
 
 
 def _prepared(builder: Builder, algorithm: str) -> Callable[..., Sequence[Value]]:
-    """The function from the operands of an algorithm to its factors, or to the same operands."""
+    """Return the function from an algorithm's operands to its factors, or the identity."""
     if algorithm in _FACTORS:
         return functools.partial(_FACTORS[algorithm], builder)
     return lambda *values: values

@@ -29,8 +29,9 @@ WORDS = (*POST_OP_WORDS, "scales", "dropout", "stochastic_rounding")
 class Finish:
     """Stages, and the tensors that they read.
 
-    tensors: they follow those of the chain before. mask: the tensors of the chain that writes the
-    mask of dropout, which comes first; () without dropout. nbytes: of the scratchpad.
+    tensors: the tensors of these stages; in the chain, they follow the other tensors. mask: the
+    tensors of the chain that writes the dropout mask, which runs first; () without dropout. nbytes:
+    of the scratchpad.
     """
 
     dims: Sequence[int]
@@ -40,14 +41,14 @@ class Finish:
     nbytes: int = 0
 
     def before(self) -> list[Step]:
-        """The steps that come before the chain."""
+        """Return the steps that precede the chain."""
         if not self.mask:
             return []
         return chain_steps(self.dims, self.mask, [Stage(algorithms.KEEP, operand=4)])
 
 
 def is_finished(op: Operation, attr: Attributes) -> bool:
-    """Whether any stage follows a result."""
+    """Whether any stage follows the result."""
     name = op.result_name
     random = attr.dropout is not None or attr.rounding == "stochastic"
     return bool(attr.post_ops) or name in attr.scales or name in attr.zero_points or random
@@ -57,10 +58,11 @@ def finish(
     op: Operation, attr: Attributes, named: Mapping[str, Tensor], first: int, place: int = 0,
     *, stepwise: bool = False,
 ) -> Finish:  # fmt: skip
-    """The stages after the result of an operation.
+    """Return the stages after the result of an operation.
 
-    named: its tensors and those of its attributes. first: the number of the first tensor in
-    `tensors`. place: where the free part of the scratchpad starts. stepwise: as in `Stage`.
+    named: the tensors of the operation and of its attributes. first: the number of the first tensor
+    of `Finish.tensors`. place: the offset of the free part of the scratchpad. stepwise: as in
+    `Stage`.
     """
     dims = op.result.dims
     found = Finish(dims)

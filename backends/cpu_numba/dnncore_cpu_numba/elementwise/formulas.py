@@ -1,7 +1,7 @@
-"""The functions of one element of the algorithms in `dnncore.algorithms`.
+"""The functions of single elements for the algorithms in `dnncore.algorithms`.
 
-They say what NaN does: a comparison with it is false. m: the module with elementary functions,
-`vecmath` or, for float64, `precise_math`.
+They define the results for NaN: comparisons with NaN are false. m: the module of elementary
+functions, `vecmath` for float32 or `precise_math` for float64.
 """
 
 # ruff: noqa: ARG001, ARG005 - functions of a kind have the same parameters
@@ -51,18 +51,18 @@ def _inside(x, low, high):
 
 @stepwise
 def scaled_sum(x, y, alpha, beta):
-    """beta * x + alpha * y, from rounded products."""
+    """beta * x + alpha * y. Products are rounded."""
     return beta * x + alpha * y
 
 
 @stepwise
 def shifted_sum(x, y, alpha, beta):
-    """x + alpha * (y - beta), from a rounded product."""
+    """x + alpha * (y - beta). The product is rounded."""
     return x + alpha * (y - beta)
 
 
 def _root_of(m: Any) -> Function:
-    """x**0.5 as IEEE 754 has it, which differs from the square root at -0 and -infinity."""
+    """Return the function x**0.5 of IEEE 754. It is not the square root at -0 and -infinity."""
 
     def root(x):
         return abs(m.sqrt(_INFINITY if x == -_INFINITY else x))
@@ -72,7 +72,7 @@ def _root_of(m: Any) -> Function:
 
 
 def _softplus_of(m: Any) -> Function:
-    """log(1 + e**(alpha * x)) / alpha; alpha * x may be infinite."""
+    """Return the function log(1 + e**(alpha * x)) / alpha. alpha * x may be infinite."""
 
     def softplus(x, alpha):
         z = alpha * x
@@ -83,7 +83,7 @@ def _softplus_of(m: Any) -> Function:
 
 
 def eltwise(m: Any) -> dict[str, Function]:
-    """Each algorithm of eltwise: f(x, alpha, beta)."""
+    """Return f(x, alpha, beta) for each algorithm of eltwise."""
     softplus = _softplus_of(m)
     return {
         "abs": lambda x, alpha, beta: abs(x),
@@ -112,7 +112,7 @@ def eltwise(m: Any) -> dict[str, Function]:
 
 
 def slopes(m: Any) -> dict[str, Function]:
-    """The derivatives by x: f(x, alpha, beta)."""
+    """Return the derivatives by x: f(x, alpha, beta)."""
     return {
         "abs": lambda x, alpha, beta: _ONE if x > _ZERO else (-_ONE if x < _ZERO else x),
         "clip": lambda x, alpha, beta: (
@@ -142,7 +142,7 @@ def slopes(m: Any) -> dict[str, Function]:
 
 
 def powers(m: Any) -> dict[float, Function]:
-    """alpha * x**beta by beta."""
+    """Return the functions alpha * x**beta by beta."""
     root = _root_of(m)
     return {
         -1.0: lambda x, alpha, beta: alpha / x,
@@ -155,7 +155,7 @@ def powers(m: Any) -> dict[float, Function]:
 
 
 def slopes_of_dst(m: Any) -> dict[str, Function]:
-    """The derivatives by x, given the value y: f(y, alpha, beta)."""
+    """Return the derivatives by x, computed from the value y: f(y, alpha, beta)."""
     return {
         "clip_v2": _inside,
         "elu": lambda y, alpha, beta: _ONE if y > _ZERO else y + alpha,
@@ -168,7 +168,7 @@ def slopes_of_dst(m: Any) -> dict[str, Function]:
 
 
 def binary(m: Any) -> dict[str, Function]:
-    """Each algorithm of binary but `select`: f(x, y, alpha, beta)."""
+    """Return f(x, y, alpha, beta) for each algorithm of binary except `select`."""
     return {
         "add": lambda x, y, alpha, beta: x + y,
         "sub": lambda x, y, alpha, beta: x - y,

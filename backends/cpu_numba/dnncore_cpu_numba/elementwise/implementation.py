@@ -1,6 +1,6 @@
-"""The implementation that eltwise, binary and sum share, and post-ops as a second pass.
+"""The common implementation of eltwise, binary and sum, and post-ops as a second pass.
 
-Both are chains of stages over any layouts.
+Both are chains of stages over tensors of any layout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 class ElementWise(Implementation[OpT]):
     """result = chain(first input, the other inputs), then the post-ops, in one pass over memory.
 
-    stages: the chain of an operation, whose inputs are numbered from 1 on.
+    stages: returns the chain of an operation. Tensor 1 is the first input.
     """
 
     name = "cpu_numba:simd"
@@ -42,7 +42,7 @@ class ElementWise(Implementation[OpT]):
         self.stages = stages
 
     def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and every post-op chain of a reasonable length."""
+        """Accept every layout with strides, and post-op chains with at most `MAX_TENSORS`."""
         first, *others = (argument.name for argument, _ in op.tensors())
         op = op.resolve_any(**dict.fromkeys(others, getattr(op, first)))
         descs = [desc for _, desc in op.tensors()]
@@ -57,7 +57,7 @@ class ElementWise(Implementation[OpT]):
     def accepted(
         self, op: OpT, attr: Attributes, engine: Any, stages: Sequence[post_ops.Stage]
     ) -> Accepted | Refused:
-        """Offer the whole chain, if a thread has room for its tensors."""
+        """Accept the complete chain, or refuse it if it has more than `MAX_TENSORS` tensors."""
         named, result = arguments(op, attr=attr), op.result_name
         inputs = [argument.name for argument, _ in op.tensors() if argument.name != result]
         scaled = [name for name in inputs if name in attr.scales]
@@ -85,7 +85,7 @@ class ElementWise(Implementation[OpT]):
 def _scaled(
     stages: Iterable[post_ops.Stage], factors: Mapping[int, int]
 ) -> Iterator[post_ops.Stage]:
-    """The stages with scaled inputs. factors: the scale of each tensor that has one, by number."""
+    """Yield the stages with scaled inputs. factors: tensor number -> number of its scale."""
     if 1 in factors:
         yield post_ops.binary("mul", factors[1])
     for stage in stages:
@@ -93,12 +93,12 @@ def _scaled(
 
 
 def efficiency(stages: Iterable[post_ops.Stage]) -> float:
-    """The measured efficiency: the speed of memory, reduced by the cost of arithmetic."""
+    """Return the measured efficiency: the memory speed, reduced by the cost of arithmetic."""
     return 0.8 / (1.0 + sum(stage.cost for stage in stages))
 
 
 def held_of(op: Operation) -> str:
-    """The type in which the stages of an operation compute."""
+    """Return the type in which the stages of an operation compute."""
     return "f64" if any(desc.data_type == "f64" for _, desc in op.tensors()) else "f32"
 
 
@@ -111,7 +111,7 @@ def refuse_layouts(descs: Iterable[MemoryDesc]) -> Refused | None:
 
 
 def refuse_operands(attr: Attributes) -> Refused | None:
-    """Refuse chains that no stages exist for, or whose operands a thread has no room for."""
+    """Refuse chains with unknown stages or with more than `MAX_TENSORS` tensors."""
     count = len(attr.operands())
     if count + 2 > MAX_TENSORS:
         return Refused("attribute", f"takes up to {MAX_TENSORS - 2} post-op operands; got {count}")
@@ -121,7 +121,7 @@ def refuse_operands(attr: Attributes) -> Refused | None:
 def refuse_post_ops(
     op: Operation, attr: Attributes, workspace: MemoryDesc | None = None
 ) -> Refused | None:
-    """Refuse what an operation cannot do whose post-ops are a second pass, see `offered`."""
+    """Refuse operations that `offered` does not support: unknown post-ops, opaque layouts."""
     descs = [desc for _, desc in op.tensors(workspace)]
     return refuse_operands(attr) or refuse_layouts(descs)
 
@@ -130,12 +130,14 @@ def offered(
     op: Operation, attr: Attributes, engine: Any, steps: Callable[[Tensor], Sequence[Step]],
     nbytes: int = 0, workspace: MemoryDesc | None = None, *, in_f32: bool = False, **answer: Any,
 ) -> Accepted:  # fmt: skip
-    """Offer an operation with a second pass: what follows its result (`elementwise/finish.py`), and
-    zeros in what pads outputs.
+    """Accept an operation with a second pass.
 
-    steps: makes the steps that write the result into a tensor, whatever its padding: into dst, or
-    unrounded into the scratchpad. nbytes: of the scratchpad that they use. in_f32: they need a
-    result of f32. answer: fields of `Accepted`.
+    The second pass computes the stages after the result (`elementwise/finish.py`) and zeros the
+    padding of outputs.
+
+    steps: returns the steps that write the result to a tensor: to dst, or without rounding to the
+    scratchpad. They may write anything to its padding. nbytes: the scratchpad that they use.
+    in_f32: they require a result of f32. answer: fields of `Accepted`.
     """
     held = held_of(op)
     rounded = op.result.data_type != held
@@ -163,9 +165,10 @@ def _with_second_pass(
     make_steps: Callable[[Tensor], Sequence[Step]], op: Operation, named: Mapping[str, Tensor],
     apart: Tensor | None, ending: Finish,
 ) -> list[Step]:  # fmt: skip
-    """apart: where the result goes first, if not into dst.
+    """Return the steps of both passes.
 
-    That is so if dst is still read, or if its type would round the result twice.
+    apart: the tensor of the result before the second pass; None for dst. It is separate if dst is
+    read later, or if its type would round the result twice.
     """
     result = named[op.result_name]
     steps = [*make_steps(apart or result), *ending.before()]

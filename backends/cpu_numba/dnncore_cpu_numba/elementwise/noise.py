@@ -1,7 +1,7 @@
-"""Random numbers for dropout and stochastic rounding: Philox4x32-10, as docs/types.md defines it.
+"""Random numbers for dropout and stochastic rounding: Philox4x32-10, defined in docs/types.md.
 
-A chain reads them like a tensor of u32: the number of an element depends on the seed, the offset
-and the place of the element in row-major order of the logical dims.
+A chain reads them as a tensor of u32. The number of an element depends on the seed, the offset and
+the index of the element in row-major order of the logical dims.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _ROUNDS = 10
 
 
 class Noise(Tensor):
-    """Random numbers for all elements of some dims. An address in it is the place of an element."""
+    """Random numbers for all elements. Its addresses are the row-major indices of elements."""
 
 
 class Seed(Tensor):
-    """A number that only the source of random numbers before it in a chain reads."""
+    """A seed or an offset. Only the preceding `Noise` of the chain reads it."""
 
 
 def noise(dims: Sequence[int], seed: Tensor, offset: Tensor | None = None) -> list[Tensor]:
-    """The tensors of a chain for a source of random numbers, which is the first of them."""
+    """Return the tensors of a chain for random numbers: the numbers, the seed and the offset."""
     places = Noise(0, MemoryDesc(dims, "u8"))
     numbers = (spread(own, dims) for own in (seed, offset or _zero()))
     return [places, *(Seed(own.address, own.desc) for own in numbers)]
@@ -43,13 +43,13 @@ def _zero() -> Tensor:
 
 
 def spread(scalar: Tensor, dims: Sequence[int]) -> Tensor:
-    """One number in the rank of a tensor of some dims."""
+    """Return a scalar tensor with the rank of `dims`."""
     return scalar.seen_as(MemoryDesc((1,) * len(dims), scalar.desc.data_type))
 
 
 @native_function(NOISE_CALL)
 def random_numbers(target, place, column, row, rows, columns, seed, seed_size, offset):
-    """Write the numbers of a tile of places."""
+    """Write the random numbers of a tile."""
     key = load_i64(seed, 0) if seed_size == 8 else load_i32(seed, 0)
     start = load_i64(offset, 0)
     for r in range(rows):
@@ -78,7 +78,7 @@ def _chosen(words, index):
 
 @device
 def _philox(quad, start, key):
-    """The four numbers of a counter."""
+    """Return the four random numbers of a counter."""
     a, b, c, d = start & _LOW, (start >> 32) & _LOW, quad & _LOW, (quad >> 32) & _LOW
     k, m = key & _LOW, (key >> 32) & _LOW
     for _ in range(_ROUNDS):

@@ -1,6 +1,6 @@
 """The stages of a chain: algorithms and post-ops, with the numbers of the tensors that they read.
 
-`elementwise/tiles.py` runs them over a tile.
+`elementwise/tiles.py` computes them for a tile.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from dnncore_cpu_numba.elementwise.tiles import DST, NOTHING
 
 
 class UnknownAlgorithm(LookupError):
-    """An algorithm that this backend has no stage for."""
+    """An algorithm without a stage in this backend."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """One step of a chain.
 
-    operand, condition: numbers of tensors. factor: that of one which multiplies the operand first.
-    stepwise: in a chain with buffers of f64, it computes with values rounded to f32.
+    operand, condition: numbers of tensors. factor: the number of a tensor that first multiplies the
+    operand. stepwise: in a chain with buffers of f64, this stage computes with values rounded to
+    f32.
     """
 
     task: Task
@@ -39,16 +40,16 @@ class Stage:
 
     @property
     def cost(self) -> float:
-        """Its measured time divided by that of reading and writing memory."""
+        """The measured time of the stage divided by the time of reading and writing memory."""
         return algorithms.COSTS.get(self.task, 0.0)
 
     def row(
         self, *, streamed: bool = False, data_type: str = "f32", splat: bool = False
     ) -> dict[str, Any]:
-        """The values of its `STAGE`. Compiles the function.
+        """Return the values of the `STAGE` record. Compiles the function.
 
-        streamed: with the function's twin. data_type: of its tensors; see `computes`. splat: its
-        operand is one value.
+        streamed: also compile the variant with non-temporal stores. data_type: of the tensors; see
+        `computes`. splat: the operand is one value.
         """
         task = self._typed(self.task, data_type)
         task = algorithms.SPLATS[task] if splat else task
@@ -71,16 +72,16 @@ class Stage:
         return algorithms.TYPED[task, algorithms.STEPS_OF_F64 if steps else data_type]
 
     def computes(self, data_type: str) -> bool:
-        """Whether it has a function whose tensors are of this type."""
+        """Whether there is a function for tensors of this type."""
         return data_type == "f32" or (self.task, data_type) in algorithms.TYPED
 
     def takes_splat(self, data_type: str) -> bool:
-        """Whether it has such a function whose operand is one value."""
+        """Whether there is a function for tensors of this type with an operand of one value."""
         return self.computes(data_type) and self._typed(self.task, data_type) in algorithms.SPLATS
 
 
 def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:
-    """x = algorithm(x). Raises `UnknownAlgorithm`, as all that name one."""
+    """Return the stage x = algorithm(x). Raises `UnknownAlgorithm`."""
     if algorithm == "relu" and alpha == 0.0:
         algorithm = "relu_0"
     if algorithm == "pow" and beta in algorithms.POWERS:
@@ -89,7 +90,10 @@ def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:
 
 
 def gradient(algorithm: str, alpha: float, beta: float, operand: int, *, of_dst: bool) -> Stage:
-    """x = operand * the derivative of the algorithm at x, or where its value is x."""
+    """Return the stage x = operand * derivative of the algorithm. Raises `UnknownAlgorithm`.
+
+    of_dst: x is the value of the algorithm; otherwise its argument.
+    """
     if algorithm == "pow" and beta != 0.0 and beta - 1.0 in algorithms.POWER_GRADIENTS:
         return Stage(algorithms.POWER_GRADIENTS[beta - 1.0], alpha * beta, operand=operand)
     table = algorithms.SLOPES_OF_DST if of_dst else algorithms.SLOPES
@@ -97,19 +101,22 @@ def gradient(algorithm: str, alpha: float, beta: float, operand: int, *, of_dst:
 
 
 def add(operand: int, scale: float = 1.0, of_x: float = 1.0) -> Stage:
-    """x = of_x * x + scale * operand."""
+    """Return the stage x = of_x * x + scale * operand."""
     return Stage(algorithms.ADD_SCALED, scale, of_x, operand)
 
 
 def binary(algorithm: str, operand: int) -> Stage:
-    """x = algorithm(x, operand), and for `select` the condition after it."""
+    """Return the stage x = algorithm(x, operand). Raises `UnknownAlgorithm`.
+
+    For `select`, the tensor after the operand is the condition.
+    """
     if algorithm == "select":
         return Stage(algorithms.SELECT, operand=operand, condition=operand + 1)
     return Stage(_task(algorithms.BINARY, algorithm), operand=operand)
 
 
 def stages_of(post_ops: Iterable[PostOp], first: int) -> list[Stage]:
-    """The stages of a post-op chain whose operands are tensors `first`, `first` + 1, ..."""
+    """Return the stages of a post-op chain. Its operands are tensors `first`, `first` + 1, ..."""
     stages = []
     for post_op in post_ops:
         stages.append(_stage_of(post_op, first))
@@ -134,7 +141,7 @@ def _stage_of(post_op: PostOp, operand: int) -> Stage:
 
 
 def refuse_unknown(post_ops: Iterable[PostOp]) -> Refused | None:
-    """Refuse a chain in which a step or an algorithm is not known."""
+    """Refuse a chain with an unknown post-op or an unknown algorithm."""
     try:
         stages_of(post_ops, 0)
     except UnknownAlgorithm as error:

@@ -1,11 +1,11 @@
-"""Chains of element-wise stages over one tile, so that no code is compiled per chain.
+"""Chains of element-wise stages over one tile. No code is compiled per chain.
 
-A stage is a native function of `elementwise/algorithms.py` and what it needs to know. A chain runs
-over a tile of at most `TILE_BYTES`, one pass per stage, in the first-level cache. Its buffers hold
-f32 or, in chains for f64, f64.
+A stage is a native function of `elementwise/algorithms.py` with its parameters. A chain processes a
+tile of at most `TILE_BYTES` with one pass per stage, in the first-level cache. Its buffers hold
+f32, or f64 in chains for f64.
 
-A tile is `rows` rows of `columns` elements. Its tensors are dst, then src, then the operands, each
-a `TENSOR`. Post-ops are stages: `sum` adds dst itself, which only the last stage overwrites.
+A tile is `rows` rows of `columns` elements. Its tensors are dst, src, then the operands, each a
+`TENSOR`. Post-ops are stages. `sum` adds dst, which only the last stage overwrites.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dnncore_cpu_numba.codegen.task import device, native_function
 from dnncore_cpu_numba.copies.typed_rows import convert_rows
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
-TILE_BYTES = 8192  # src, dst and two buffers of as much are about a first-level cache
+TILE_BYTES = 8192  # src, dst and two buffers of this size fill a first-level cache
 DST, SRC = 0, 1  # tensors
-_BUFFER = TILE_BYTES // 8  # int64
-NOTHING = -1  # in place of a tensor's number
-_AHEAD = TILE_BYTES // 2  # elements from what is converted to what is prefetched
+_BUFFER = TILE_BYTES // 8  # size in int64
+NOTHING = -1  # the tensor number that stands for no tensor
+_AHEAD = TILE_BYTES // 2  # prefetch distance of conversions in elements
 
 TENSOR = Record(
     "tensor of a tile",
@@ -64,25 +64,25 @@ CHAIN_CALL = Record(
 
 @native_function(CHAIN_CALL)
 def apply_stages(chain, count, copy, store, streamed, tensors, rows, columns, room):
-    """Run `count` stages over one tile with buffers of f32; see the head of this file."""
+    """Apply `count` stages to one tile with buffers of f32, as the module docstring describes."""
     _apply(4, chain, count, copy, store, streamed, tensors, rows, columns, room)
 
 
 @native_function(CHAIN_CALL)
 def apply_wide_stages(chain, count, copy, store, streamed, tensors, rows, columns, room):
-    """Run `count` stages over one tile with buffers of f64."""
+    """Apply `count` stages to one tile with buffers of f64."""
     _apply(8, chain, count, copy, store, streamed, tensors, rows, columns, room)
 
 
 @device
 def _apply(size, chain, count, copy, store, streamed, tensors, rows, columns, room):
-    """size: of an element of the buffers."""
+    """Apply `count` stages to one tile. size: bytes of an element of the buffers."""
     length = rows * columns
     tile, aside, chosen = address(room.tile), address(room.aside), address(room.chosen)
     src, contiguous = tensors[SRC], _is_contiguous(tensors, rows, columns)
     in_place = contiguous and store == 0
     dst = tensors.address if in_place else tile
-    # What is read and written in place is in the cache already.
+    # Memory that is read and written in place is already in the cache.
     past = streamed != 0 and contiguous and src.address != tensors.address
     past = past and tensors.address % LINE == 0 and length * tensors.size % LINE == 0
     if count == 0 and store == 0 and src.load == 0 and not past:
@@ -125,9 +125,10 @@ def _apply(size, chain, count, copy, store, streamed, tensors, rows, columns, ro
 
 @native_function(CHAIN_CALL)
 def apply_typed(chain, count, copy, store, streamed, tensors, rows, columns, room):  # noqa: ARG001
-    """Run the only stage over rows of tensors of the type that it computes.
+    """Apply the only stage to rows of tensors, without conversion.
 
-    They are contiguous along columns, but the operand may have one value for each row.
+    All tensors have the type of the stage and are contiguous along columns. The operand may have
+    one value per row.
     """
     stage, src, size, operand, step = chain[0], tensors[SRC], tensors.size, 0, 0
     if stage.operand >= 0:
@@ -146,7 +147,7 @@ def apply_typed(chain, count, copy, store, streamed, tensors, rows, columns, roo
 
 @device
 def forget(room):
-    """Prepare the room of a chain: its buffers contain no tile."""
+    """Prepare the memory of a chain: mark all buffers as empty."""
     room.operand.number = NOTHING
     room.condition.number = NOTHING
     room.factor.number = NOTHING
@@ -154,10 +155,10 @@ def forget(room):
 
 @device
 def _gathered(size, copy, tensors, number, buffer, held, rows, columns):
-    """The address of a tensor's tile: where it is if it is contiguous, else a copy in `buffer`.
+    """Return the address of a contiguous tile of a tensor: in place, or a copy in `buffer`.
 
-    held: the address of the `HELD` that the buffer holds, which may be what is asked for; 0 where
-    it is overwritten.
+    held: the address of the `HELD` that describes the content of the buffer. If it is the requested
+    tile, it is not copied again. 0 if the buffer is overwritten by stages.
     """
     if number < 0:
         return buffer
@@ -190,7 +191,7 @@ def _gathered(size, copy, tensors, number, buffer, held, rows, columns):
 
 @device
 def _convert(kernel, source, target, rows, columns):
-    """Copy a tile to a tensor of another type; contiguous ones in one row."""
+    """Convert a tile to a tensor of another type. Contiguous tiles are converted as one row."""
     if _is_contiguous(source, rows, columns) and _is_contiguous(target, rows, columns):
         rows, columns = 1, rows * columns
     convert_rows(
@@ -216,13 +217,13 @@ def _describe(tensor, start, columns, size):
 
 @native_function(COPY_TILE)
 def copy_tile(source, target, rows, columns):
-    """Copy a tile of f32 from one tensor to another; they do not overlap."""
+    """Copy a tile of f32 from one tensor to another. They must not overlap."""
     _copy_tile(4, load_i32, store_i32, source, target, rows, columns)
 
 
 @native_function(COPY_TILE)
 def copy_wide_tile(source, target, rows, columns):
-    """Copy a tile of f64 from one tensor to another; they do not overlap."""
+    """Copy a tile of f64 from one tensor to another. They must not overlap."""
     _copy_tile(8, load_i64, store_i64, source, target, rows, columns)
 
 
@@ -249,7 +250,7 @@ def _copy_tile(size, load, store, source, target, rows, columns):
 
 @device
 def _repeat_row(size, load, store, x, y, rows, columns):
-    """Copy a row into neighbouring ones, twice as many at a time."""
+    """Copy a row to all rows of a contiguous tile. The length of the copies doubles each time."""
     for i in range(columns):
         store(y, i, load(x, i))
     done, length = columns, rows * columns

@@ -1,17 +1,18 @@
-"""The driver: the one native loop that runs programs, step after step, over a pool of threads.
+"""The driver: the native loop that runs the steps of programs on a pool of threads.
 
-A program is a `PROGRAM`, and the tasks' parameters behind it. A step of one part runs in the
-calling thread. The parts of others are claimed by the caller and by whichever of the pool's threads
-are awake, so that the caller never waits for a thread to wake up, only for parts that are being
-computed.
+A program in memory is a `PROGRAM` followed by the parameters of its tasks. A step of one part runs
+in the calling thread. The parts of other steps are claimed by the caller and by the threads of the
+pool that are awake. The caller therefore never waits for a thread to wake up. It only waits for
+parts that are being computed.
 
-A program of many steps returns to its caller now and then, so that Python can run signal handlers,
-such as that of Ctrl-C. The clock for this is the counter of x86, which takes a few nanoseconds to
-read; programs of one step do not read it. Other processors count steps, 64 at a time.
+A program of many steps returns to its caller at intervals, so that Python can run signal handlers,
+such as the one for Ctrl-C. On x86 the interval is measured with the processor's cycle counter,
+which takes a few nanoseconds to read. Programs of one step do not read it. On other processors a
+program returns after 64 steps.
 
-The pool's `STATE` lies in shared memory. The *ticket* holds a number of the step that is being run
-(its epoch), its parts, and the next one to claim, in one word: to claim a part is one atomic
-addition. Its result contains the number of the part and of its step.
+The pool's `STATE` is shared by all threads. The *ticket* is one word with the number of the current
+step (its epoch), the number of its parts, and the next part to claim. Claiming a part is one atomic
+addition. Its result contains the part and the epoch.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dnncore_cpu_numba.codegen.vector_ir import I64, intrinsic
 X86 = ("x86_64", "AMD64")
 SLICE = 1 << 26  # ticks after which a program returns: 13 to 67 ms on x86, at 5 to 1 GHz
 
-MAX_PARTS = 1 << 14  # of a step; a ticket has 16 bits for the claims, which may be more
+MAX_PARTS = 1 << 14  # most parts of a step; a ticket has 16 bits for claims, which may exceed parts
 
 ROW = Record(
     "row of a program",
@@ -37,7 +38,7 @@ ROW = Record(
     ("distance", "bytes", "from the row to the task's parameters"),
     ("items parts", "count", "of work, and the parts that they are cut into"),
 )
-STATE = Record(  # what many write has a cache line of its own
+STATE = Record(  # fields that many threads write have separate cache lines
     "state of the pool",
     ("busy", Many("count", 8), "1 while a caller has the pool"),
     ("ticket", Many("count", 1)),
@@ -50,7 +51,7 @@ PROGRAM = Record("program", ("count", "count"), ("pool", Pointer(STATE)), ("rows
 
 @native_function(Record("run_program", ("program", Pointer(PROGRAM))), result=types.int64)
 def run_program(program):
-    """Run a program. Return 0 at its end; after a while, the row to go on with."""
+    """Run a program. Return 0 at its end, or the row to continue with after `SLICE` ticks."""
     return _run_rows(program, 0)
 
 
@@ -59,13 +60,13 @@ def run_program(program):
     result=types.int64,
 )
 def continue_program(program, first):
-    """Run a program from a row on; otherwise as `run_program`."""
+    """Run a program from a row on. Otherwise like `run_program`."""
     return _run_rows(program, first)
 
 
 @device
 def _run_rows(program, first):
-    """Run rows. While another caller has the pool, parts run one after the other here."""
+    """Run rows. While another caller uses the pool, all parts run in this thread."""
     state, count = program.pool, program.count
     start = _clock(first) if count > 1 else 0
     for i in range(first, count):
@@ -110,7 +111,7 @@ def _share(state, row, parts):
 
 @device
 def _help(state):
-    """Claim and compute parts until none is left; returns the epoch of the last step."""
+    """Claim and compute parts until none is left. Return the epoch of the last step."""
     while True:
         ticket = _atomic_load(state.ticket)
         if ticket & 0xFFFF < ticket >> 16 & 0xFFFF:
@@ -118,7 +119,7 @@ def _help(state):
         part, parts = ticket & 0xFFFF, ticket >> 16 & 0xFFFF
         if part >= parts:
             return ticket >> 32
-        # The claimed step cannot end, and so its row stays where it is, before this part is done.
+        # The step cannot end before this part is done, so `state.step` remains valid.
         _run_part(state.step, part, parts)
         _atomic_add(state.done, 1)
 
@@ -154,13 +155,13 @@ def _atomic_store(builder, address, value):
 
 @emitted(types.int64, types.int64, types.int64)
 def _atomic_add(builder, address, value):
-    """Add to a number; returns its old value."""
+    """Add to a number and return its old value."""
     return builder.atomic_rmw("add", _pointer(builder, address), value, "acq_rel")
 
 
 @emitted(types.boolean, types.int64, types.int64, types.int64)
 def _compare_and_swap(builder, address, old, new):
-    """Replace `old` by `new`; returns whether the value was `old`."""
+    """Replace `old` by `new`. Return whether the value was `old`."""
     swapped = builder.cmpxchg(_pointer(builder, address), old, new, "acq_rel", "acquire")
     return builder.extract_value(swapped, 1)
 
@@ -170,7 +171,7 @@ def _compare_and_swap(builder, address, old, new):
 
 @emitted(types.int64, types.int64)
 def _clock(builder, row):
-    """The counter of x86. Elsewhere programs cannot read one: as if each row took 2^20 ticks."""
+    """Return the cycle counter of x86. Elsewhere there is none, and a row counts 2^20 ticks."""
     if platform.machine() in X86:
         return intrinsic(builder, "llvm.readcyclecounter", I64, [])
     return builder.shl(row, I64(20))
@@ -178,6 +179,6 @@ def _clock(builder, row):
 
 @emitted(types.void)
 def _pause(builder):
-    """The instruction that marks a waiting loop, if the processor has one."""
+    """Execute the instruction for waiting loops, if the processor has one."""
     if platform.machine() in X86:
         intrinsic(builder, "llvm.x86.sse2.pause", VoidType(), [])

@@ -1,12 +1,12 @@
-"""The pool: the threads that help a caller with the parallel steps of its programs.
+"""The pool: threads, called helpers, that compute parts of the parallel steps of programs.
 
-They are Python threads that run native code without the interpreter's lock. A helper looks for work
-until there has been none for a while. Then it waits on its own lock. A launch costs 0.1 us where
-numba's OpenMP and TBB layers cost 0.7 and 1.0 (50 steps in one program, 2 cores); nothing has to be
-installed, several callers may launch at once, and a forked child starts helpers of its own.
+Helpers are Python threads that run native code without the interpreter's lock. A helper polls for
+work until there has been none for a while. Then it waits on its lock. A launch costs 0.1 us; with
+numba's OpenMP and TBB layers it costs 0.7 and 1.0 us (50 steps in one program, 2 cores). No
+installation is needed, several callers may launch at once, and a forked child starts new helpers.
 
-A helper enters itself in the list of those asleep, and leaves it when it is awake. A caller only
-reads the list. So no helper is lost if the caller is interrupted at any place.
+A helper adds itself to the list of sleeping helpers, and removes itself when it wakes up. A caller
+only reads the list. No helper is lost if the caller is interrupted at any point.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dnncore_cpu_numba.runtime.driver import (
 )
 
 _CACHE_LINE = 64  # bytes
-_PATIENCE = 20_000  # looks before a helper goes to sleep: a quarter of a millisecond or more
+_PATIENCE = 20_000  # polls before a helper sleeps: at least a quarter of a millisecond
 
 
 class Pool:
@@ -48,8 +48,8 @@ class Pool:
         self._memory = array("q", bytes(STATE.nbytes + _CACHE_LINE))
         start = self._memory.buffer_info()[0]
         self.state = start + -start % _CACHE_LINE
-        with native.keeping() as self._code:  # not kept by the program that is made first
-            # ctypes passes an int as void * a third faster than as int64
+        with native.keeping() as self._code:  # otherwise the first program would own this code
+            # ctypes passes an int as a void pointer a third faster than as int64
             self.run = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p)(run_program.address)
             self.go_on = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_int64)(
                 continue_program.address
@@ -62,9 +62,9 @@ class Pool:
             os.register_at_fork(after_in_child=self._start_afresh)
 
     def need(self, helpers: int) -> None:
-        """Provide at least this number of helpers, or one for each further processor.
+        """Provide this number of helpers, at most one for each processor but the caller's.
 
-        More would wait for each other, and callers for them.
+        More helpers would wait for each other, and callers would wait for them.
         """
         locked(self._lock, self._need, min(helpers, available_processors() - 1))
 
@@ -74,7 +74,7 @@ class Pool:
             self._helpers += 1
 
     def wake(self, helpers: int) -> None:
-        """Wake at most this number of helpers, and do not wait until they look for work."""
+        """Wake at most this number of helpers. Does not wait until they poll for work."""
         for helper in self.asleep[-helpers:]:
             helper.wake()
 
@@ -94,13 +94,13 @@ class _Helper:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._thread: int | None = None  # its number in the operating system, when it runs
-        self._claim = threading.Lock()  # of the thread that is this helper
-        self._alarm = threading.Lock()  # free from the call that wakes it until it is awake
+        self._thread: int | None = None  # native id of the thread, None before it runs
+        self._claim = threading.Lock()  # held by the thread of this helper
+        self._alarm = threading.Lock()  # released to wake the helper, acquired to sleep
         self._alarm.acquire()
 
     def wake(self) -> None:
-        """Wake or start it, unless another caller has just done so."""
+        """Wake or start the helper, unless another caller has just done so."""
         if self._thread is None:
             self._start()
         elif self._alarm.locked():
@@ -111,10 +111,10 @@ class _Helper:
     def _start(self) -> None:
         try:
             threading.Thread(target=self._help, name="dnncore", daemon=True).start()
-        except RuntimeError as error:  # the others, and the caller, do its part
+        except RuntimeError as error:  # the caller and the other helpers do the work
             with contextlib.suppress(ValueError):
                 self._pool.asleep.remove(self)
-            if threading.main_thread().is_alive():  # at the end of the process there are none
+            if threading.main_thread().is_alive():  # no thread can start while the process ends
                 warnings.warn(f"cpu_numba: a thread less: {error}", RuntimeWarning, stacklevel=5)
 
     def _help(self) -> None:
@@ -130,13 +130,14 @@ class _Helper:
 
 
 def _move_away(thread: int) -> None:
-    """Let a thread run on other processors than the caller's.
+    """Restrict a thread to processors other than the caller's.
 
-    Linux wakes a thread on the processor of its waker, and may keep both there for milliseconds.
+    Linux wakes a thread on the processor of the thread that wakes it, and may keep both there for
+    milliseconds.
     """
     if _current_cpu is not None:
         others = os.sched_getaffinity(0) - {_current_cpu()}
-        with contextlib.suppress(OSError):  # it may run where it is, too
+        with contextlib.suppress(OSError):  # this is only an optimisation
             if others:
                 os.sched_setaffinity(thread, others)
 
@@ -148,13 +149,13 @@ _made: list[Pool] = []
 
 
 def pool() -> Pool:
-    """The pool of the process."""
+    """Return the pool of the process."""
     if not _made:
         uninterrupted(_make)
     return _made[0]
 
 
 def _make() -> None:
-    with global_compiler_lock:  # held by forks, too
+    with global_compiler_lock:  # a fork also acquires this lock
         if not _made:
             _made.append(Pool())

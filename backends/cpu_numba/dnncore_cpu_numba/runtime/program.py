@@ -1,8 +1,8 @@
-"""Programs: the executables of this backend, lists of tasks over one block of int64.
+"""Programs: the executables of this backend. A program is a list of tasks in a block of int64.
 
-Binding copies the program's template and writes the arguments' addresses into it. The block begins
-with the driver's table of rows, then come the steps' parameters. Nothing in it refers to its own
-place, so that a chain of bound programs is a new table over the old blocks.
+Binding copies the program's template and writes the arguments' addresses to it. The block begins
+with the driver's table of rows. The steps' parameters follow. The block contains no address of
+itself. A chain of bound programs is therefore a new table that refers to the old blocks.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ DISTANCE, PARTS = (ROW.field(name).slot for name in ("distance", "parts"))
 
 @dataclass(eq=False)
 class Step:
-    """One task over `items` work items, after all steps before it have ended.
+    """One task over `items` work items. It starts after all earlier steps have ended.
 
-    values: those of the task's parameters by name; without items there need not be any.
-    max_parts: the most pieces that the items are cut into; by default the number of threads.
-    grain: the least items of a piece.
+    values: the values of the task's parameters by name. They may be missing if there are no items.
+    max_parts: the most parts of the items; by default the number of threads.
+    grain: the least items of a part.
     params: the slots of the task's parameters.
 
-    Raises `CallMismatch` if the values are not those that the task declares.
+    Raises `CallMismatch` if the names of the values are not the parameters of the task.
     """
 
     task: Task
@@ -53,7 +53,7 @@ class Step:
             self.params = cast(Record, self.task.params).pack(values)  # a step's task has them
 
     def row(self, distance: int, threads: int) -> dict[str, int]:
-        """The values of the step's `ROW` in the driver's table."""
+        """Return the values of the step's `ROW` in the driver's table."""
         most = threads if self.max_parts is None else self.max_parts
         parts = max(1, min(most, self.items // self.grain, MAX_PARTS))
         task = self.task.address
@@ -61,10 +61,10 @@ class Step:
 
 
 class Program(Executable):
-    """Steps run in order by the driver. Threads may share a program and each bound call of it.
+    """Steps that the driver runs in order. Threads may share a program and its bound calls.
 
-    make_steps: makes the steps; those without items are dropped. The functions that it asks for
-        stay loaded as long as the program. num_threads: of the engine.
+    make_steps: returns the steps. Steps without items are dropped. The functions that it requests
+        stay loaded as long as the program exists. num_threads: of the engine.
     """
 
     def __init__(self, make_steps: Callable[[], Iterable[Step]], num_threads: int) -> None:
@@ -91,7 +91,7 @@ class Program(Executable):
         return _table(rows) + params
 
     def _value(self, param: Param, slot: int) -> int:
-        """The number in the template for a parameter; records addresses that binding provides."""
+        """Return the template's number for a parameter. Records addresses that binding sets."""
         match param:
             case Arg(index, offset):
                 self._arguments.append((slot, index, offset))
@@ -106,11 +106,11 @@ class Program(Executable):
                 return param
 
     def bind(self, memories: Sequence[Any], scratchpad: Any) -> BoundProgram:
-        """A copy of the program with the addresses of its arguments."""
+        """Return a copy of the program with the addresses of its arguments."""
         block = self._template[:]
         for slot, index, offset in self._arguments:
             block[slot] = memories[index].address + offset
-        if self._scratch and scratchpad is not None:  # None: it would be empty
+        if self._scratch and scratchpad is not None:  # None: an empty scratchpad
             # `scratchpad.ctypes` takes four times as long.
             address = ctypes.addressof(ctypes.c_char.from_buffer(scratchpad))
             for slot, offset in self._scratch:
@@ -119,7 +119,7 @@ class Program(Executable):
 
     @staticmethod
     def chain(runs: Sequence[BoundProgram]) -> BoundProgram:  # type: ignore[override]  # a field
-        """Merge bound programs into one, whose table contains all their rows in order."""
+        """Merge bound programs into one. Its table contains all their rows in order."""
         rows = sum(run.rows for run in runs)
         table = _table([])
         table[PROGRAM.field("count").slot] = rows
@@ -127,7 +127,7 @@ class Program(Executable):
             table.extend(run.block[ROWS : ROWS + ROW.size * run.rows])
         place = ROWS
         for run in runs:
-            # the parameters stay where they are
+            # the parameters remain in the old blocks, so distances change
             moved = run.address + 8 * ROWS - (table.buffer_info()[0] + 8 * place)
             for row in range(place, place + ROW.size * run.rows, ROW.size):
                 table[row + DISTANCE] += moved
@@ -136,15 +136,15 @@ class Program(Executable):
 
 
 def _table(rows: Sequence[Mapping[str, int]]) -> array[int]:
-    """The beginning of a program's block."""
+    """Return the beginning of a program's block."""
     slots: list[Any] = PROGRAM.pack({"count": len(rows), "pool": pool().state, "rows": rows})
     return array("q", slots)
 
 
 class BoundProgram:
-    """A program with its arguments: `run(stream, wait_for)` executes it in the calling thread.
+    """A program with its arguments. `run(stream, wait_for)` executes it in the calling thread.
 
-    native(address): the launch itself. helpers: how many threads of the pool it can use.
+    native(address): launches the program. helpers: the threads of the pool that it can use.
     """
 
     __slots__ = ("_keeps_alive", "_pool", "address", "block", "helpers", "native", "rows")
@@ -159,7 +159,7 @@ class BoundProgram:
         self.native = self._pool.run
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-        """Run to the end; returns an event that has completed."""
+        """Run to the end. Returns a completed event."""
         for event in wait_for:
             event.wait()
         if self.helpers and self._pool.asleep:
@@ -176,7 +176,7 @@ class BoundProgram:
         return TimedEvent(start, time.perf_counter())
 
     def _go_on(self, stream: Stream, row: int) -> None:
-        """Run from a row to the end. Signal handlers run now and then, and may raise an error."""
+        """Run from a row to the end. Signal handlers run at intervals and may raise errors."""
         with stream.own_scratchpad():
             while row:
                 row = self._pool.go_on(self.address, row)

@@ -1,4 +1,4 @@
-"""Tensors of a program: an address, known when it is bound, and a layout."""
+"""Tensors of a program: an address that binding determines, and a layout."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from dnncore.backend import Attributes, MemoryDesc, Operation, Refused
 from dnncore_cpu_numba.codegen.nest import Nest
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Table
 
-MOST_PLACES = 1 << 24  # of a dim, in tables of a few words each
+MOST_PLACES = 1 << 24  # most places of a dim; tables have a few words per place
 
 STREAM_RESULT_BYTES = 8 << 20
-"""Results of element-wise chains, pooling and LRN from this size on are written past the caches.
+"""Least bytes of results of element-wise chains, pooling and LRN with non-temporal stores.
 
-`python -m benchmarks.streaming` measures it. With a last-level cache of 32 MB, shared with other
-work, non-temporal stores made calls alone this many times as fast: relu 0.6 at 4 MB, 1.0 at 8 MB
-and 1.6 at 12 MB; an addition 0.9, 1.6 and 1.5; maximum pooling 1.1 at 4 MB and 1.4 at 8 MB. Between
-calls that write the input and read the result: relu 0.8, 1.0 and 1.1. AlexNet's training step: 1.0
-at 4 MB and 1.1 from 6 MB on."""
+`python -m benchmarks.streaming` measures the effect. With a last-level cache of 32 MB, shared with
+other work, the speedups of single calls by non-temporal stores were: relu 0.6 at 4 MB, 1.0 at 8 MB
+and 1.6 at 12 MB; addition 0.9, 1.6 and 1.5; max pooling 1.1 at 4 MB and 1.4 at 8 MB. Speedups of
+relu between calls that write its input and read its result were 0.8, 1.0 and 1.1. The speedup of
+AlexNet's training step was 1.0 at 4 MB and 1.1 from 6 MB."""
 
 
 @dataclass(frozen=True)
 class Tensor:
     """An argument or a part of the scratchpad: the address of its first element, and its layout.
 
-    A layout that starts at `offset0` elements moves the address by as many; `desc` then starts at
-    0. So the address alone has the offset, whatever views and copies are made of the tensor. Only a
-    layout of 4-bit elements may still start at 1, in the middle of a byte.
+    The constructor adds `offset0` of a layout to the address; `desc.offset0` becomes 0. The address
+    alone therefore has the offset, in all views and copies of the tensor. Only layouts of 4-bit
+    elements may have offset0 1, because they can start in the middle of a byte.
     """
 
     address: Param
@@ -48,11 +48,11 @@ class Tensor:
             object.__setattr__(self, "desc", self.desc.with_offset0(0))
 
     def seen_as(self, desc: MemoryDesc) -> Tensor:
-        """The same elements under other dims; the first one stays where it is."""
+        """Return a view of the same elements with another layout and the same first element."""
         return Tensor(self.address, desc)
 
     def images(self, first: int, count: int) -> Tensor:
-        """The images [first, first + count); the whole tensor if it is broadcast along images."""
+        """Return the images [first, first + count), or this tensor if broadcast along images."""
         if self.desc.dims[0] == 1:
             return self
         start = (first, *[0] * (self.desc.ndims - 1))
@@ -62,14 +62,14 @@ class Tensor:
 def arguments(
     op: Operation, workspace: MemoryDesc | None = None, attr: Attributes | None = None
 ) -> dict[str, Tensor]:
-    """The tensors of an operation, and its post-ops' operands, by name in binding order."""
+    """Return the tensors of an operation and of its attributes by name, in binding order."""
     named = [(argument.name, desc) for argument, desc in op.tensors(workspace)]
     named += [(argument.name, desc) for argument, desc in attr.arguments(op)] if attr else []
     return {name: Tensor(Arg(place), desc) for place, (name, desc) in enumerate(named)}
 
 
 def moved(address: Any, nbytes: int) -> Any:
-    """An address plus an offset in bytes."""
+    """Return an address plus an offset in bytes."""
     if isinstance(address, int):
         return address + nbytes
     if not nbytes:
@@ -80,7 +80,7 @@ def moved(address: Any, nbytes: int) -> Any:
 
 
 def walked(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The parameters `nest` and `starts` of a task that walks a nest of these tensors, in order."""
+    """Return the parameters `nest` and `starts` of a task that iterates over a nest of tensors."""
     sizes = [tensor.desc.itemsize for tensor in tensors.values()]
     parts = zip(tensors.items(), sizes, nest.offsets, strict=True)
     starts = {name: moved(tensor.address, size * offset) for (name, tensor), size, offset in parts}
@@ -88,7 +88,7 @@ def walked(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def refuse_long(*sizes: int) -> Refused | None:
-    """Refuse dims whose places would not fit into a table of moderate size."""
+    """Refuse dims with more than `MOST_PLACES` places, because tables would be too large."""
     longest = max(sizes, default=0)
     if longest <= MOST_PLACES:
         return None
@@ -96,9 +96,10 @@ def refuse_long(*sizes: int) -> Refused | None:
 
 
 def is_streamed(result: Tensor) -> bool:
-    """Whether the result of a chain, of pooling or of LRN is written past the caches.
+    """Whether the result of a chain, of pooling or of LRN uses non-temporal stores.
 
-    Gaps do not count as bytes. Results in the scratchpad are not, since the next step reads them.
+    Gaps do not count as bytes. Results in the scratchpad use ordinary stores, because the next step
+    reads them.
     """
     nbytes = result.desc.itemsize * math.prod(result.desc.padded_dims)
     return nbytes >= STREAM_RESULT_BYTES and not isinstance(result.address, Scratch)

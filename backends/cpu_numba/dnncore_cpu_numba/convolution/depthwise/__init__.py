@@ -1,1 +1,1 @@
-"""Convolution of many small groups: groups share vectors. Only `convolution` imports it."""
+"""Convolution of many small groups, which share vectors. Only `convolution` imports it."""

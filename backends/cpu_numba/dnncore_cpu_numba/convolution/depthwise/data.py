@@ -1,13 +1,13 @@
 """Convolution of many small groups, forward and backward by data: groups share vectors.
 
-A vector has one channel of each of its groups, or a few neighbouring ones, as many as divide a
-group's channels on both sides and the vector. Where these are all of a group, as in depthwise
-convolution, tensors are read and written as they lie. Otherwise the first channels of all groups
-are one plane of vectors, the next ones another, and activations are copied so that plane follows
-plane. An output plane sums over the taps and the planes of the input; `depthwise_kernel` computes
-its rows.
+A vector holds one channel, or a few neighbouring channels, of each of its groups. Their number
+divides the channels per group of src and of dst, and the lanes. If these are all channels of a
+group, as in depthwise convolution, tensors are read and written in place. Otherwise the first
+channels of all groups form one plane of vectors, the next channels the next plane, and activations
+are copied plane after plane. An output plane is a sum over the taps and the planes of the input.
+`depthwise/kernel.py` computes its rows.
 
-There is little arithmetic, so nothing is copied for the sake of a border.
+Because there is little arithmetic, no image is copied to add a border.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-# Of what matrix tiles reach, measured: where each vector of the input serves one plane of the
-# output, where it is read from cache for several, and where it has several channels of a group.
+# Speeds relative to matrix tiles, measured: each vector of the input is used for one plane of the
+# output; it is read from cache for several planes; vectors hold several channels of a group.
 ONE_PLANE, PLANES, GROUPS = 0.25, 0.5, 0.7
-STRIPS_PER_THREAD = 4  # where images and channels do not share out evenly
-# Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
-PLACES = {4: 9, 2: 16, 1: 24}  # that a tile sees through a row of taps, by bytes of an element
-VECTORS = 8  # of channels of a work item
-PIXELS_OF_GROUPS = 14  # of a tile with several channels of a group: its code is longer
-AHEAD_BYTES = {4: 4 << 20, 2: 1 << 20, 1: 1 << 20}  # of an input whose rows are prefetched
-LARGEST_PRODUCT = 255 * 128  # of 8-bit integers
-EXACT = 1 << 24  # integers up to here are float32
-ROW_ENTRIES = 16  # of tables, in units of `table_entries`
+STRIPS_PER_THREAD = 4  # if images and channels do not divide evenly among threads
+# For contiguous channels, measured: more pages at a time, or more of each page, are slower.
+PLACES = {4: 9, 2: 16, 1: 24}  # input pixels of a tile and a row of taps, by bytes of an element
+VECTORS = 8  # vectors of channels per work item
+PIXELS_OF_GROUPS = 14  # most pixels of a tile with several channels of a group: its code is longer
+AHEAD_BYTES = {4: 4 << 20, 2: 1 << 20, 1: 1 << 20}  # least bytes of an input that is prefetched
+LARGEST_PRODUCT = 255 * 128  # largest product of 8-bit integers
+EXACT = 1 << 24  # f32 represents all integers up to this one
+ROW_ENTRIES = 16  # entries of tables per row, in the unit of `table_entries`
 
 
 class Depthwise(Brgemm):
     """Base of the directions: formats, and channels in the order of planes.
 
-    In the methods inherited, a plane's channels are those "per group", and the outer dim of groups
+    In inherited methods, "per group" means the channels of a plane, and the outer dim of groups
     runs over the planes.
     """
 
@@ -65,11 +65,11 @@ class Depthwise(Brgemm):
     HAS_KNOBS = False
 
     def table_entries(self, g: Geometry) -> int:
-        """Several for each row of pixels."""
+        """Return several entries for each row of pixels."""
         return ROW_ENTRIES * max(g.src[0] * g.src[1], g.dst[0] * g.dst[1])
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
-        """Refuse problems with one group, which fills no vector."""
+        """Refuse problems with one group, which does not fill a vector."""
         groups, _, _, *kernel = op.grouped_weights
         if groups == 1:
             return Refused("shape", "one group, where groups are the lanes of vectors")
@@ -78,13 +78,13 @@ class Depthwise(Brgemm):
         return super().refused(op, attr)
 
     def tag(self, per_group: int, spatial: str, g: Geometry) -> str:
-        """Blocked if there is one plane of whole vectors."""
+        """Return a blocked tag if there is one plane of whole vectors, otherwise channels last."""
         view = DepthwiseView.of(self.isa, g)
         blocked = per_group == view.channels and view.width % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
     def weights_format(self, op: Convolution) -> str:
-        """The tag of the filter that the tiles read or write."""
+        """Return the tag of the weights that the tiles read or write."""
         letters, lanes = "abcdef"[: op.weights_role.ndims], self.isa.lanes
         g = Geometry.of(op)
         channels = DepthwiseView.of(self.isa, g).channels
@@ -95,7 +95,10 @@ class Depthwise(Brgemm):
         return f"{outer}{lanes // channels}a{channels}{written}"
 
     def room(self, per_group: int) -> str:
-        """Blocked where blocks are whole: pixels that lie close collide less in the caches."""
+        """Return a blocked tag if blocks are whole, otherwise channels last.
+
+        Pixels of blocked images are close to each other and have fewer cache conflicts.
+        """
         lanes = self.isa.lanes
         return "acdeb" if per_group % lanes else f"aBcde{lanes}b"
 
@@ -104,7 +107,7 @@ class Depthwise(Brgemm):
         return image.vector_step(self.isa.lanes, per_group) is not None
 
     def utilisation(self, op: Convolution) -> float:
-        """The utilisation of tiles of pixels of a row by groups."""
+        """Return the utilisation of tiles of pixels of a row by groups."""
         g = Geometry.of(op)
         view = DepthwiseView.of(self.isa, g)
         share = GROUPS if view.channels > 1 else ONE_PLANE if g.ic == g.oc == 1 else PLANES
@@ -112,13 +115,13 @@ class Depthwise(Brgemm):
 
 
 class DepthwiseData(Depthwise):
-    """Forward and backward by data: each pixel of the output gathers from the input."""
+    """Forward and backward by data: each pixel of the output is a sum over pixels of the input."""
 
     data_types = (*FLOATS, *INTEGERS)
     attributes = ATTRIBUTES
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
-        """Refuse integers that are copied as f32, in another order, where sums are inexact."""
+        """Refuse integers whose sums are inexact in f32 if channels are reordered as f32."""
         if refusal := super().refused(op, attr) or refuse_varying(
             op, attr, self.arithmetic(op).group
         ):
@@ -129,15 +132,15 @@ class DepthwiseData(Depthwise):
         return None
 
     def resolved(self, op: Convolution) -> Convolution:
-        """Integers have channels last, as in other convolutions, and are as quick as in blocks."""
+        """Resolve integers to channels last, as other convolutions do. Blocks are not faster."""
         return super().resolved(with_channels_last(op) if op.data_type in INTEGERS else op)
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
-        """Products of single elements."""
+        """Return products of single elements."""
         return Arithmetic("s32", "s32") if op.data_type in INTEGERS else F32_PRODUCTS
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
-        """The arguments whose channels keep their order."""
+        """Return weights, bias, and the images whose channels keep their order."""
         g = Geometry.of(op)
         orders = DepthwiseView.of(self.isa, g).orders
         images = zip((g.gathered, op.result_name), orders, strict=True)
@@ -164,7 +167,7 @@ class DepthwiseData(Depthwise):
 
 
 def _is_exact_in_f32(op: Convolution, attr: Attributes) -> bool:
-    """Whether all partial sums of 8-bit integers are integers that f32 holds."""
+    """Whether f32 represents all partial sums of 8-bit integers exactly."""
     _, _, ic, *kernel = op.grouped_weights
     has_zero_points = any(name != op.result_name for name in attr.zero_points)
     return not has_zero_points and ic * math.prod(kernel) * LARGEST_PRODUCT <= EXACT
@@ -172,9 +175,9 @@ def _is_exact_in_f32(op: Convolution, attr: Attributes) -> bool:
 
 @dataclass(frozen=True)
 class _Loop:
-    """One step of a program that computes a depthwise convolution; dims are in the view's order.
+    """The step that computes a depthwise convolution. Dims are in the order of the view.
 
-    types, sums: as in `DepthwiseKernel`. zero_points: those of src and weights.
+    types, sums: as in `DepthwiseKernel`. zero_points: the zero points of src and weights.
     """
 
     view: DepthwiseView
@@ -189,7 +192,7 @@ class _Loop:
     zero_points: Sequence[Tensor | None]
 
     def step(self, threads: int) -> Step:
-        """Compile the kernels and lay out the parameters."""
+        """Compile the kernels and return the step."""
         view, batch, row_count = self.view, self.view.g.batch, self.view.rows
         if 0 in (batch, row_count, view.gathers[2].length):
             return Step(depthwise_loop, {}, items=0)
@@ -219,7 +222,11 @@ class _Loop:
         return Step(depthwise_loop, values, items * strips)
 
     def _kernels(self, places: int) -> dict[str, int]:
-        """Addresses: for whole vectors, for the last one, and for whole ones that are streamed."""
+        """Return the addresses of kernels.
+
+        They are for whole vectors, for the last vector, and for whole vectors with non-temporal
+        stores.
+        """
         view, row = self.view, self.view.gathers[2]
         most = max(4, view.isa.rows[1] - max(0, row.taps - 3))
         if view.channels > 1:
@@ -242,7 +249,7 @@ class _Loop:
 
     @property
     def _zero_types(self) -> tuple[str, str]:
-        """The types of zero points; "" where there is none."""
+        """The types of the zero points of src and weights; "" without one."""
         src, weights = (own.desc.data_type if own else "" for own in self.zero_points)
         return src, weights
 
@@ -255,7 +262,7 @@ class _Loop:
 
     @property
     def _sizes(self) -> list[int]:
-        """The bytes of elements of src, weights and dst."""
+        """The sizes of elements of src, weights and dst in bytes."""
         return [vir.bytes_of(STORED[data_type]) for data_type in self.types]
 
     @property
@@ -265,7 +272,7 @@ class _Loop:
         return self._sizes[0] * pixels * g.groups * g.depth
 
     def _streams(self) -> bool:
-        """Whether dst is written past the caches, since src and dst are larger than these."""
+        """Whether dst uses non-temporal stores because src and dst are larger than the caches."""
         view = self.view
         pixels = view.g.batch * view.rows * view.gathers[2].length
         written = pixels * view.planes[1] * view.width
@@ -275,7 +282,7 @@ class _Loop:
         return in_lines and self._src_bytes + size * written >= STREAM_BYTES
 
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The tables of rows and of lists; see `DepthwiseKernel`."""
+        """Return the tables of rows and of lists; see `DepthwiseKernel`."""
         depth, height, _ = self.view.gathers
         plane = self.src.outer[1], self.weights.outer[0]
         lists: list[dict[str, int]] = []
@@ -309,9 +316,9 @@ class _Loop:
         return ROW.table(rows), PAIR.table(lists)
 
     def _ahead(self) -> tuple[int, ...]:
-        """Which rows of a large input are prefetched: those that the next row is the first to see.
+        """Return the rows of a large input to prefetch: those that only the next row reads.
 
-        Rows are too short for the processor to do so (measured).
+        Rows are too short for the hardware prefetcher (measured).
         """
         if self._src_bytes < AHEAD_BYTES[self._sizes[0]]:
             return ()
@@ -320,7 +327,7 @@ class _Loop:
 
 
 def _operand(operand: Matrix) -> dict[str, Any]:
-    """The values of its `task.MATRIX`."""
+    """Return the values of the operand's `task.MATRIX` record."""
     batch, plane = operand.outer or (0, 0)
     z, y = operand.planes or (0, 0)
     strides = {"batch": batch, "plane": plane, "block": operand.block}

@@ -1,22 +1,23 @@
-"""The depthwise kernel: rows of pixels, a channel per lane, each input loaded once per row of taps.
+"""The depthwise kernel: computes rows of pixels, one channel per lane.
 
-    dst[row][pixel][lane] = sum over entries of a row's list, over (tap, place) that the pixel sees:
+    dst[row][pixel][lane] = sum over entries of the row's list, over the pixel's (tap, place):
         src[entry + place][lane] * weights[entry + tap][lane],         then the epilogue
 
-Where a group has several channels, these are neighbours in a vector, and the sum is over them, too:
-each input is loaded with one of them in all lanes of its group, once for each.
+Each input is loaded once per row of taps. If a vector holds several channels of a group, they are
+neighbours, and the sum includes them: each input is loaded once per channel, with this channel in
+all lanes of its group.
 
-A row of output is cut into tiles of pixels, whose sums stay in registers (`depthwise_tiles`). What
-a tile sees along its row is compiled in, border included: it has no instruction for padding. Which
-rows of taps are inside the image is data: each row of output has a list of (offset in src, offset
-in weights), one per row of taps that it sees, and many rows share one. Rank, dilation, stride and
-direction make no difference beyond that.
+A row of output is divided into tiles of pixels (`depthwise/tiles.py`). The sums of a tile stay in
+registers. The taps and places of its pixels along the row are compiled in. They include the border,
+so that no instruction is needed for padding. The rows of taps inside the image are data: each row
+of output has a list of (offset in src, offset in weights), with one entry per row of taps inside
+the image. Many rows share a list. Rank, dilation, stride and direction only affect these tables.
 
-Innermost, a kernel repeats a tile for several vectors of channels: where channels are contiguous,
-these are the neighbours in memory.
+The innermost loop repeats a tile for several vectors of channels. If channels are contiguous, these
+vectors are contiguous in memory.
 
-Elements of any type are converted as they are loaded. Sums are f32, or s32 of factors without their
-zero points.
+Elements of all types are converted when they are loaded. Sums are f32, or s32 of factors from which
+the zero points were subtracted.
 """
 
 from __future__ import annotations
@@ -69,12 +70,13 @@ class DepthwiseKernel(NativeKernel):
     """A class of kernels.
 
     src_pixel, dst_pixel, tap: bytes from one to the next along a row.
-    channels: of a group, in a vector. channel: bytes from the weights of one to those of the next.
-    edge: what all vectors are, see `Microkernel`. streamed: full ones go past the caches; dst is
-        aligned to cache lines then.
+    channels: the number of channels of a group in a vector. channel: bytes from the weights of one
+        channel to the weights of the next.
+    edge: of all vectors, as in `Microkernel`. streamed: full vectors use non-temporal stores. dst
+        must be aligned to cache lines.
     ahead: the rows of src that are prefetched, as distances from the row's `ahead`.
-    types: of src, weights and dst. sums: the type of sums; s32 only of 8-bit integers.
-    zero_points: the types of those of src and weights; "" stands for none.
+    types: of src, weights and dst. sums: the type of sums; s32 only for 8-bit integers.
+    zero_points: the types of the zero points of src and weights; "" without one.
     """
 
     ARGUMENTS = DEPTHWISE_CALL
@@ -99,7 +101,7 @@ class DepthwiseKernel(NativeKernel):
 
 
 class _Emitter(Emitter):
-    """Emits a kernel; the methods are its loops, from the outermost in."""
+    """Emits a kernel. The methods emit its loops, the outermost first."""
 
     def rows(self) -> None:
         """Compute all rows of output."""
@@ -124,7 +126,7 @@ class _Emitter(Emitter):
     def _alike(
         self, tile: DepthwiseTile, row: vir.Values, operands: Sequence[tuple[Value, Value, Value]]
     ) -> None:
-        """Compute all tiles that are alike, for all vectors of channels."""
+        """Compute all tiles equal to `tile`, for all vectors of channels."""
         b, kernel = self.builder, self.kernel
         src = b.add(b.add(self.args["src"], row["src"]), I64(tile.origin * kernel.src_pixel))
         dst = b.add(b.add(self.args["dst"], row["dst"]), I64(tile.first * kernel.dst_pixel))
@@ -180,7 +182,7 @@ class _Emitter(Emitter):
                 dst.store(x, m, n, self.kernel.edge)
 
     def _prefetch(self, tile: DepthwiseTile, src: Value) -> None:
-        """Prefetch the inputs that the next row is the first to read."""
+        """Prefetch the inputs that the next row reads and this row does not."""
         b, first = self.builder, min(tile.readers, default=0)
         step = max(1, LINE // max(1, self.kernel.src_pixel))
         for row in self.kernel.ahead:
@@ -212,11 +214,11 @@ class _Emitter(Emitter):
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """The multiplication and addition of vectors of factors."""
+        """The arithmetic of vectors of factors."""
         return Arithmetic(self.kernel.sums, self.kernel.sums)
 
     def _factor(self, pointer: Value, number: int, mask: Value | None) -> Value:
-        """A vector of src (number 0) or of weights (1), as it is multiplied."""
+        """Load a vector of src (number 0) or weights (1) in the type of the products."""
         kernel, zero = self.kernel, self.zero_points[number]
         data_type = kernel.types[number]
         view = View(
@@ -228,7 +230,7 @@ class _Emitter(Emitter):
         return x if zero is None else self.builder.sub(x, zero)
 
     def _operand_row(self, number: int, row: vir.Values) -> tuple[Value, Value, Value]:
-        """An operand's address at a row, and its strides from pixel to pixel, vector to vector."""
+        """Return an operand's address at a row, and its strides along pixels and vectors."""
         b = self.builder
         table = self.record(self.args["operands"], I64(number), OPERAND)
         shifts = [b.mul(row[dim], table[dim]) for dim in ("z", "y")]

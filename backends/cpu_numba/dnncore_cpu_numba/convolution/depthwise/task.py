@@ -1,7 +1,7 @@
-"""The task of depthwise convolution, forward and backward by data: it runs rows through a kernel.
+"""The task of depthwise convolution, forward and backward by data: calls a kernel for rows.
 
-`convolution/depthwise/data.py` plans it. A work item is a strip of rows, of some vectors
-of channels, of one plane of one image; strips of a plane follow each other.
+`convolution/depthwise/data.py` plans it. A work item is a strip of rows of some vectors of channels
+in one plane of one image. The strips of a plane are consecutive items.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROOM = Record("room of operands", ("operands", Many(OPERAND, MOST_OPERANDS)))
 
 @task(DEPTHWISE)
 def depthwise_loop(params, begin, end):
-    """Run the items [begin, end)."""
+    """Compute the items [begin, end)."""
     strips, chunks = params.strips, params.chunks
     planes, rows = params.planes, params.row_count
     room = ROOM.room()

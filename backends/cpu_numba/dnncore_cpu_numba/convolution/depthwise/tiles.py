@@ -1,7 +1,7 @@
 """The tiles of a depthwise kernel: some outputs of a row, and the inputs that they read.
 
-Forward and backward by data use the same classes. Along each dim, outputs read inputs with a
-period: 1 forward, the stride backward by data.
+Forward and backward by data use the same classes. Along each dim, the inputs that outputs read are
+periodic. The period is 1 forward and the stride backward by data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operator import attrgetter
 from dnncore_cpu_numba.convolution.geometry import Geometry
 
 Seen = tuple[tuple[int, int], ...]
-"""(tap, place) of each tap through which something is seen; places count from an origin."""
+"""(tap, place) for each tap of an output. The tap reads the input at origin + place."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class DepthwiseGather:
     """The places of the input that the outputs read along one dim.
 
     length, size: of the output and of the input.
-    seen: what output i sees is seen[i % period], counted from its origin.
-    advance: from the origin of one period to that of the next.
+    seen: output i reads seen[i % period], relative to its origin.
+    advance: the distance between the origins of successive periods.
     """
 
     length: int
@@ -33,7 +33,7 @@ class DepthwiseGather:
 
     @classmethod
     def of(cls, g: Geometry, dim: int) -> DepthwiseGather:
-        """The reads of dst from src; backward by data, of diff_src from diff_dst."""
+        """Return the reads of dst from src; backward by data, of diff_src from diff_dst."""
         stride, padding = g.stride[dim], g.padding[dim]
         shifts = [(tap, tap * g.dilation[dim] - padding) for tap in range(g.kernel[dim])]
         if not g.backward:
@@ -44,32 +44,35 @@ class DepthwiseGather:
 
     @property
     def period(self) -> int:
-        """The outputs of each period read the same places, `advance` after the previous ones."""
+        """The period in outputs. An output one period later reads places `advance` later."""
         return len(self.seen)
 
     @property
     def taps(self) -> int:
-        """The number of taps that read a place of the input."""
+        """The number of different taps of all outputs."""
         return len({tap for seen in self.seen for tap, _ in seen})
 
     @property
     def span(self) -> int:
-        """The number of places from the first to the last that a period reads."""
+        """The number of places from the first to the last one that a period reads."""
         places = [at for seen in self.seen for _, at in seen]
         return max(places) - min(places) + 1
 
     def origin(self, index: int) -> int:
-        """The origin of the places that an output reads."""
+        """Return the origin of the places that an output reads."""
         return index // self.period * self.advance
 
     def inside(self, index: int) -> Seen:
-        """The places inside the input that an output reads, relative to its origin."""
+        """Return the places inside the input that an output reads, relative to its origin."""
         origin = self.origin(index)
         seen = self.seen[index % self.period]
         return tuple((tap, at) for tap, at in seen if 0 <= origin + at < self.size)
 
     def tiles(self, most: int) -> tuple[DepthwiseTile, ...]:
-        """The outputs in tiles of at most `most`, of about one size, equal ones together."""
+        """Divide the outputs into tiles of at most `most`, of similar sizes.
+
+        Consecutive equal tiles are one entry with a count.
+        """
         number = -(-self.length // most)
         pixels = -(-self.length // (number * self.period)) * self.period
         tiles = itertools.groupby(self._tiles(pixels), attrgetter("seen"))
@@ -77,7 +80,7 @@ class DepthwiseGather:
         return tuple(replace(alike[0], count=len(alike)) for alike in groups)
 
     def _tiles(self, pixels: int) -> Iterator[DepthwiseTile]:
-        """Single tiles. All tiles inside the input share one computation of their places."""
+        """Yield the single tiles. All tiles inside the input share their places."""
         advance = self.origin(pixels)
         whole = tuple(
             tuple((tap, at + self.origin(i)) for tap, at in self.seen[i % self.period])
@@ -98,10 +101,10 @@ class DepthwiseGather:
 
 @dataclass(frozen=True)
 class DepthwiseTile:
-    """Some outputs of a row that are computed together, and others that do the same further on.
+    """Outputs of a row that are computed together, repeated for `count` equal tiles.
 
-    first: the first output. origin: where the places in `seen`, one entry per output, count from.
-    count: so many tiles are alike, each `advance` places of the input after the one before.
+    first: the first output. origin: the origin of the places in `seen`, which has one entry per
+    output. advance: from tile to tile, places move by this distance in the input.
     """
 
     first: int
@@ -117,7 +120,7 @@ class DepthwiseTile:
 
     @property
     def readers(self) -> dict[int, list[tuple[int, int]]]:
-        """(output, tap) of all readers of a place, by place in order."""
+        """The readers (output, tap) of each place, in the order of places."""
         found: dict[int, list[tuple[int, int]]] = {}
         for pixel, seen in enumerate(self.seen):
             for tap, at in seen:

@@ -1,4 +1,4 @@
-"""Layouts of depthwise convolution: the channels that share a vector, the dim of rows."""
+"""Layouts of depthwise convolution: the channels that share a vector, and the dim of rows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-MOST_TAPS = 64  # of a row; they are unrolled
-FEW_PIXELS = 6  # of a row: a longer dim takes its part
+MOST_TAPS = 64  # most taps of a row; they are unrolled
+FEW_PIXELS = 6  # pixels of a row along W; below, rows run along a longer dim
 
 
 @dataclass(frozen=True)
 class DepthwiseView:
-    """A problem as planes of rows; channels: the neighbouring channels of each group in a vector.
+    """A problem as planes of rows.
 
-    Its pairs are of the side that is gathered from and of the other one.
+    channels: the number of neighbouring channels of each group in a vector. Properties that are
+    pairs refer to the image that is read, then the image that is written.
     """
 
     isa: Isa
@@ -35,23 +36,26 @@ class DepthwiseView:
 
     @classmethod
     def of(cls, isa: Isa, g: Geometry) -> DepthwiseView:
-        """The most channels that divide both sides' and a vector, but not all lanes for a group."""
+        """Return the view with the most channels that divide both sides' channels and the lanes.
+
+        If one group would fill a vector, the view has one channel.
+        """
         channels = math.gcd(g.ic, g.oc, isa.lanes)
         return cls(isa, g, channels if channels < isa.lanes else 1)
 
     @property
     def width(self) -> int:
-        """The channels of a plane."""
+        """The number of channels of a plane."""
         return self.g.groups * self.channels
 
     @property
     def planes(self) -> tuple[int, int]:
-        """The numbers of planes."""
+        """The numbers of planes of both images."""
         return self.g.depth // self.channels, self.g.columns // self.channels
 
     @property
     def orders(self) -> tuple[list[int] | None, list[int] | None]:
-        """The channels in the order of planes; None if they have this order."""
+        """The channels of both images in the order of planes; None if they have this order."""
         read, written = map(self._order, self.planes)
         return read, written
 
@@ -63,10 +67,7 @@ class DepthwiseView:
 
     @functools.cached_property
     def axes(self) -> tuple[int, ...]:
-        """The order of dims to work in.
-
-        The last is a row: W unless that is short or has many taps.
-        """
+        """The order of spatial dims; the last is the row: W, unless W is short or has many taps."""
         kernel, lengths = self.g.kernel, self.g.src if self.g.backward else self.g.dst
         longest = max(range(3), key=lambda dim: (kernel[dim] <= MOST_TAPS, lengths[dim]))
         row = 2 if kernel[2] <= MOST_TAPS and lengths[2] >= FEW_PIXELS else longest
@@ -83,22 +84,23 @@ class DepthwiseView:
         return self.gathers[0].length * self.gathers[1].length
 
     def turned(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Values for the dims D, H and W in the order `axes`."""
+        """Return values for the dims D, H and W in the order `axes`."""
         return tuple(values[axis] for axis in self.axes)
 
     def image(self, image: Image) -> Matrix:
-        """An image whose outer dims are images and planes; spatial dims in the order `axes`."""
+        """Return an image as a matrix: outer dims are images and planes, spatial dims `axes`."""
         return self.matrix(image.matrix(self.isa.lanes, self.width))
 
     def matrix(self, matrix: Matrix) -> Matrix:
-        """A matrix with its spatial dims in the order `axes`."""
+        """Return a matrix with its spatial dims in the order `axes`."""
         *planes, row = self.turned(matrix.spatial)
         return dataclasses.replace(matrix, planes=tuple(planes), row=row)
 
     def filter(self, weights: Tensor) -> Matrix:
-        """A 6-D filter: blocks are vectors, spatial dims taps in the order `axes`.
+        """Return 6-D weights as a matrix: blocks are vectors, spatial dims are taps, as `axes`.
 
-        outer: planes and, in one, channels of the side that is gathered from; the other's planes.
+        The outer dims are the planes of the image that is read, its channels within a plane, and
+        the planes of the image that is written.
         """
         size = weights.desc.itemsize
         block, oc, ic, *taps = (size * stride for stride in weights.desc.strides)

@@ -1,8 +1,8 @@
 """Convolution of many small groups, backward by weights and bias: groups are lanes of vectors.
 
-See `convolution/depthwise/data.py` for planes. Where threads would lack work, the pixels
-are cut into parts with sums of their own, which a chain adds at the end; the number of parts
-depends on the problem and the number of threads only, so that results repeat.
+`convolution/depthwise/data.py` defines planes. If there is not enough work for all threads, the
+pixels are divided into parts with separate sums. A chain adds the sums at the end. The number of
+parts depends only on the problem and the thread count, so that results are reproducible.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dnncore_cpu_numba.runtime.program import Param, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 IMAGES = ("src", "diff_dst")
-VECTORS = 8  # of channels of a work item where they are contiguous, measured
-SUMS_PER_PIXEL = 3  # registers for sums for each register for a pixel of a tile, measured
+VECTORS = 8  # most vectors of channels per work item if channels are contiguous; measured
+SUMS_PER_PIXEL = 3  # registers for sums per register for a pixel of a tile; measured
 
 
 class DepthwiseWeights(Depthwise):
     """Backward by weights and bias."""
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
-        """The images whose channels keep their order."""
+        """Return the images whose channels keep their order."""
         orders = DepthwiseView.of(self.isa, Geometry.of(op)).orders
         return tuple(name for name, order in zip(IMAGES, orders, strict=True) if order is None)
 
@@ -81,8 +81,8 @@ class DepthwiseWeights(Depthwise):
 class _Sums:
     """Memory for the sums of each part of the pixels, and the output.
 
-    first: that of the first part; where nothing is left to do, the output itself. step: bytes from
-    part to part.
+    first: the sums of the first part, or the output if no further computation is needed. step:
+    bytes from part to part.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class _Sums:
 
 
 def _division(view: DepthwiseView, threads: int, most: int, *, in_turn: bool) -> dict[str, int]:
-    """The task's parameters that divide work: vectors in chunks, pixels in parts of blocks of rows.
+    """Return the task's parameters that divide the work.
 
-    most: parts.
+    Vectors are divided into chunks, and pixels into parts of blocks of rows. most: the most parts.
     """
     batch, rows, vectors = view.g.batch, view.rows, -(-view.width // view.isa.lanes)
     chunk = min(VECTORS, -(-vectors // threads)) if in_turn else 1
@@ -130,9 +130,9 @@ def _division(view: DepthwiseView, threads: int, most: int, *, in_turn: bool) ->
 
 @dataclass(frozen=True)
 class _Loop:
-    """The step that sums. All dims are in the view's order.
+    """The step that computes the sums. All dims are in the view's order.
 
-    in_turn: vectors of channels take turns. weights: where the sums lie.
+    in_turn: the kernel alternates between vectors of channels. weights: the matrix of the sums.
     types: of src and diff_dst.
     """
 
@@ -147,7 +147,7 @@ class _Loop:
     types: tuple[str, str]
 
     def step(self) -> Step:
-        """Compile the kernels and lay out the parameters."""
+        """Compile the kernels and return the step."""
         view, lanes, batch = self.view, self.view.isa.lanes, self.view.g.batch
         width, planes, division = view.width, view.planes, self.division
         groups, records = self._groups()
@@ -175,7 +175,7 @@ class _Loop:
         return {"bias": sums.address, "bias_part": self.bias.step, **places}
 
     def _groups(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The tables of groups and of their rows; see `depthwise_weights_loop`."""
+        """Return the tables of groups and of their rows; see `depthwise_weights_loop`."""
         *kernel, across = map(range, self.view.turned(self.view.g.kernel))
         rows = list(itertools.product(*kernel))
         width = len(across) * self.view.channels
@@ -195,7 +195,7 @@ class _Loop:
         return GROUP.table(entries), np.array(records, np.int64)
 
     def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> dict[str, int]:
-        """Addresses: for whole vectors, and for the last one."""
+        """Return the addresses of kernels: for whole vectors, and for the last vector."""
         view, channel = self.view, self.weights.outer[1]
         across = view.turned(view.g.kernel)[2]
         most = view.isa.rows[1] // SUMS_PER_PIXEL
@@ -224,11 +224,11 @@ class _Loop:
         }
 
     def _place(self, tap: Sequence[int]) -> int:
-        """The offset of the sums of a row of taps."""
+        """Return the offset of the sums of a row of taps."""
         return dot(self.weights.planes, tap)
 
     def _records(self, group: Sequence[Sequence[int]]) -> list[Param]:
-        """The records of all rows for a group of rows of taps, one behind the other."""
+        """Return the records of all rows for a group of rows of taps."""
         depth, height, _ = self.view.gathers
         records: list[Param] = []
         for z, y in itertools.product(range(depth.length), range(height.length)):

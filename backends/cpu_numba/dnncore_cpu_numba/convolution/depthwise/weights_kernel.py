@@ -1,17 +1,18 @@
-"""The kernel of depthwise gradients by weights: sums over pixels, each channel a lane.
+"""The kernel of depthwise weights gradients: sums over pixels, one channel per lane.
 
-    sums[r][tap][lane] += sum over pixels that see place `at` of row r of src through `tap`:
+    sums[r][tap][lane] += sum over pixels whose `tap` reads place `at` of row r of src:
         src[entry r + at][lane] * diff_dst[pixel][lane]
 
-Where a group has several channels, these are neighbours in a vector, and there are such sums for
-each of them in src, which is repeated in all lanes of its group.
+If a vector holds several channels of a group, they are neighbours. There are separate sums for each
+of these channels of src; the channel is broadcast to all lanes of its group.
 
-The sums of a few rows of taps stay in registers while the kernel passes over rows of diff_dst. If
-it serves several vectors of channels, which are neighbours in memory then, it takes turns between
-them tile by tile, and their sums stay in cache. A tile of diff_dst is loaded once for all taps, and
-each place of src once for each row of taps that sees it. As in `depthwise_kernel`, what a tile sees
-along its row is compiled in; each row of diff_dst has a record of where the rows of src are, and
-which of them are inside the image.
+The sums of a few rows of taps stay in registers while the kernel reads rows of diff_dst. With
+several vectors of channels, which are contiguous in memory, the kernel computes each tile for all
+vectors before the next tile, and the sums stay in cache. A tile of diff_dst is loaded once for all
+taps. Each place of src is loaded once for each row of taps that reads it. As in
+`depthwise/kernel.py`, the taps and places of a tile along its row are compiled in. Each row of
+diff_dst has a record with the offsets of the rows of src, and with flags for the rows inside the
+image.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ DEPTHWISE_WEIGHTS_CALL = Record(
     ("vectors", "count"),
     ("src_block diff_dst_block sums_block bias_block", "bytes", "from vector to vector"),
 )
-CHAINS = 8  # sums that hide the latency of a multiply-add
+CHAINS = 8  # independent sums that hide the latency of a multiply-add
 
 
 @functools.cache
 def row_record(taps: int) -> Record:
-    """A row of diff_dst and, for each row of taps, the row of src that it reads."""
+    """Return the record of a row of diff_dst and of the rows of src that its taps read."""
     seen = [
         group
         for row in range(taps)
@@ -63,12 +64,13 @@ class DepthwiseWeightsKernel(NativeKernel):
     """A class of kernels.
 
     tiles: of a row of diff_dst. src_pixel, diff_dst_pixel: bytes from one to the next along a row.
-    ahead: bytes in src from what a row of diff_dst sees to what the next one sees, which is
-    prefetched. fresh: so many rows of taps, the last ones, see there what none has seen before.
-    taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
-    vector, those of the first one come first. bias: diff_dst is summed as well.
-    in_turn: there are several vectors. edge: whether all lanes are valid, or `lanes` of them.
-    types: of src and diff_dst; sums are f32.
+    ahead: bytes in src from the pixels that a row of diff_dst reads to the pixels that the next row
+    reads. They are prefetched. fresh: the number of last rows of taps that read there pixels that
+    no earlier row has read.
+    taps: the offset of each sum in bytes, for each row of taps. If a vector holds several channels
+    of a group, all sums of its first channel come first. bias: also sum diff_dst.
+    in_turn: there are several vectors. edge: "full": all lanes are valid; "masked": only the first
+    `lanes`. types: of src and diff_dst. Sums are f32.
     """
 
     ARGUMENTS = DEPTHWISE_WEIGHTS_CALL
@@ -96,15 +98,15 @@ class DepthwiseWeightsKernel(NativeKernel):
 
 
 class _Emitter(Emitter):
-    """Emits a kernel; what its loops carry is a list: copies of the sums, row by row, and bias."""
+    """Emits a kernel. The state of its loops is the copies of the sums, row by row, and bias."""
 
     @property
     def zeros(self) -> list[Value]:
-        """One copy of the sums before anything is added."""
+        """The initial value of one copy of the sums."""
         return [self.vector(None)] * (sum(map(len, self.kernel.taps)) + self.kernel.bias)
 
     def rows(self) -> None:
-        """Start from zeros or from the sums in memory; pass over all rows."""
+        """Emit the loop over all rows. Sums start from zero or from memory."""
         b, args = self.builder, self.args
         if not self.kernel.in_turn:
             sums = vir.loop(b, args["accumulate"], self.zeros, lambda *_: self._load(I64(0)))
@@ -121,13 +123,13 @@ class _Emitter(Emitter):
         vir.loop(b, args["row_count"], [], self._row)
 
     def _places(self, number: Value) -> list[tuple[Value, Value | None]]:
-        """The pointers to the sums of a vector, and their masks."""
+        """Return the pointers to the sums of a vector, and their masks."""
         b = self.builder
         sums, bias = (
             vir.address(b, b.add(self.args[name], b.mul(number, self.args[f"{name}_block"])))
             for name in ("sums", "bias")
         )
-        # padding's sums are zero, and stored as well
+        # the sums of padding are zero and are stored too
         places = [(vir.at(b, sums, at), None) for row in self.kernel.taps for at in row]
         return [*places, (bias, self.mask)] if self.kernel.bias else places
 
@@ -144,7 +146,7 @@ class _Emitter(Emitter):
             vir.store(self.builder, total, place, mask)
 
     def _row(self, index: Value, sums: Sequence[Value]) -> list[Value]:
-        """One row of diff_dst; it carries sums unless vectors take turns."""
+        """Emit one row of diff_dst. The state is the sums; it is empty with several vectors."""
         b, kernel = self.builder, self.kernel
         values = self.record(self.args["rows"], index, row_record(len(kernel.taps)))
         at = values["diff_dst"]
@@ -169,7 +171,7 @@ class _Emitter(Emitter):
         self, tile: DepthwiseTile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
         _none: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
-        """A tile of all vectors, from sums in memory to sums in memory."""
+        """Compute a tile for all vectors. Sums are loaded from and stored to memory."""
         b, args = self.builder, self.args
 
         def vector(number: Value, _none: Sequence[Value]) -> list[Value]:
@@ -192,7 +194,7 @@ class _Emitter(Emitter):
             self._factor(vir.at(b, pointer, m * kernel.diff_dst_pixel), kernel.types[1])
             for m in range(tile.pixels)
         ]
-        stale = kernel.taps[: -kernel.fresh]  # an earlier tile has read them
+        stale = kernel.taps[: -kernel.fresh]  # an earlier row has read their pixels
         start = 0
         for (inside, offset), taps in zip(rows, kernel.taps, strict=True):
             own = [
@@ -219,7 +221,7 @@ class _Emitter(Emitter):
         return sums
 
     def _factor(self, pointer: Value, data_type: str) -> Value:
-        """A vector of src or diff_dst as float32."""
+        """Load a vector of src or diff_dst as f32."""
         isa = self.kernel.isa
         return load_as_f32(self.builder, pointer, data_type, isa.lanes, self.mask, isa)
 

@@ -1,8 +1,8 @@
-"""The task of depthwise gradients by weights: it runs images through a kernel.
+"""The task of depthwise weights gradients: calls a kernel for blocks of rows.
 
-`convolution/depthwise/weights.py` plans it. A work item is a part of the pixels, for
-some vectors of channels and one pair of planes. The groups of rows of taps take turns on each block
-of pixels, which stays in cache.
+`convolution/depthwise/weights.py` plans it. A work item is a part of the pixels, for some vectors
+of channels and one pair of planes. All groups of rows of taps are computed for a block of pixels
+before the next block, so that the block stays in cache.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEPTHWISE_WEIGHTS = Record(
 
 @task(DEPTHWISE_WEIGHTS)
 def depthwise_weights_loop(params, begin, end):
-    """Run the items [begin, end)."""
+    """Compute the items [begin, end)."""
     parts, chunks = params.parts, params.chunks
     groups, planes = params.group_count, params.src_planes
     blocks = params.images * params.row_blocks
@@ -67,7 +67,7 @@ def depthwise_weights_loop(params, begin, end):
 
 @device
 def _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, accumulate):
-    """Run a kernel on a block of rows, for `whole` vectors or, if that is 0, for the last one."""
+    """Run a kernel on a block of rows for `whole` vectors, or for the last one if this is 0."""
     image = block // params.row_blocks
     row = block % params.row_blocks * params.row_block
     rows = min(params.row_block, params.row_count - row)

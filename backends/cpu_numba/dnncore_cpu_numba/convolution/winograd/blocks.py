@@ -1,6 +1,6 @@
 """The division of a Winograd convolution into blocks of tiles and panels of channels.
 
-It makes the parameters of `convolution/winograd/task.py`, and copies nothing.
+This module computes the parameters of `convolution/winograd/task.py`. It copies nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from dnncore_cpu_numba.gemm.problem import Chunk, Matrix
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 
 # Measured on 2 cores with 1 MiB of second-level and 32 MiB of third-level cache:
-LEAST_TILES = 24  # of a block, each a use of the whole filter, which comes from a farther cache
-MOST_TILES = 96  # whose transforms stay in a third-level cache
-FILTER_BYTES_PER_TILE = 256 << 10  # of filters so large that they come from memory
-LONG_SHARE = 8  # blocks, of which the last one may be shorter
+LEAST_TILES = 24  # least tiles of a block; each block reads all weights from a distant cache
+MOST_TILES = 96  # most tiles of a block; their transforms stay in a third-level cache
+FILTER_BYTES_PER_TILE = 256 << 10  # bytes of weights per tile if weights are read from memory
+LONG_SHARE = 8  # blocks of a share; from this number on, the last block may be shorter
 
 
 @dataclass(frozen=True)
 class WinogradLoop:
-    """The division of a forward convolution; see `convolution/winograd/task.py`."""
+    """The division of a forward convolution. `convolution/winograd/task.py` defines the terms."""
 
     isa: Isa
     g: Geometry
@@ -52,7 +52,10 @@ class WinogradLoop:
 
     @classmethod
     def of(cls, isa: Isa, g: Geometry, threads: int) -> WinogradLoop:
-        """Blocks so long that reading the filter costs little, and work for each thread."""
+        """Return a division with work for each thread.
+
+        Blocks are so long that reading the weights takes a small part of the time.
+        """
         all_vectors = -(-g.oc // isa.lanes)
         panels = -(-all_vectors // isa.most_vectors)
         vectors = -(-all_vectors // panels)
@@ -78,22 +81,22 @@ class WinogradLoop:
 
     @property
     def src_bytes(self) -> int:
-        """The bytes of a transformed tile at one position."""
+        """The size of a transformed tile at one position in bytes."""
         return 4 * -(-self.g.ic // self.isa.lanes) * self.isa.lanes
 
     @property
     def src_plane(self) -> int:
-        """The bytes from position to position of the transformed tiles."""
+        """The stride between the positions of the transformed tiles in bytes."""
         return _odd_lines(self.block * self.src_bytes)
 
     @property
     def dst_plane(self) -> int:
-        """The bytes from position to position of the products of one panel."""
+        """The stride between the positions of the products of one panel in bytes."""
         return _odd_lines(4 * self.block * self.vectors * self.isa.lanes)
 
     @property
     def share_bytes(self) -> int:
-        """The bytes of a share's part of the scratchpad."""
+        """The size of a share's part of the scratchpad in bytes."""
         return POSITIONS * (self.src_plane + self.dst_plane)
 
     @property
@@ -105,7 +108,7 @@ class WinogradLoop:
         self, src: Image, weights: Param, dst: Matrix, scratch: Param, edge: Any, chain: Epilogue,
         operands: list[Matrix],
     ) -> Step:  # fmt: skip
-        """The step; compiles its kernels."""
+        """Return the step. Compiles its kernels."""
         g, lanes = self.g, self.isa.lanes
         if self.tiles == 0:
             return Step(winograd_loop, {}, 0)
@@ -137,7 +140,7 @@ class WinogradLoop:
         return Step(winograd_loop, values, self.shares)
 
     def _readers(self, tail: int) -> Table:
-        """Kernels by [bordered][the last, masked vector]; 0 where a combination does not occur."""
+        """Return kernels by [bordered][last, masked vector]; 0 for unused combinations."""
         sizes = zip(_tiling(self.g), self.g.padding[1:], self.g.src[1:], strict=True)
         inside = [
             [0 <= OUTPUTS * tile - left <= size - SPAN for tile in range(tiles)]
@@ -152,7 +155,7 @@ class WinogradLoop:
         )  # fmt: skip
 
     def _writers(self, edge: Literal["masked", "zeroed"], chain: Epilogue) -> Table:
-        """Kernels by [last tile of a row][last vector]; 0 where a combination does not occur."""
+        """Return kernels by [last tile of a row][last vector]; 0 for unused combinations."""
         whole, tail = divmod(self.g.oc, self.isa.lanes)
         tiles, last = divmod(self.g.dst[2], OUTPUTS)
         full: Literal["full"] = "full"
@@ -163,7 +166,7 @@ class WinogradLoop:
         )  # fmt: skip
 
     def _kernels(self) -> Table:
-        """Microkernels by [last panel][rows]."""
+        """Return microkernels by [last panel][rows]."""
         most = self.isa.rows[self.vectors]
         table = np.zeros((2, most + 1), np.int64)
         blocks = {self.block, self.tiles - (self.blocks - 1) * self.block}
@@ -175,12 +178,12 @@ class WinogradLoop:
 
 
 def _tiling(g: Geometry) -> list[int]:
-    """The numbers of tiles down and across an image of dst."""
+    """Return the numbers of tiles down and across an image of dst."""
     return [-(-size // OUTPUTS) for size in g.dst[1:]]
 
 
 def _operand(operand: Matrix) -> dict[str, Any]:
-    """The values of its `task.MATRIX`."""
+    """Return the values of the operand's `task.MATRIX` record."""
     batch, row = (*operand.outer, 0)[0], (*operand.planes, 0, 0)[1]
     strides = {"batch": batch, "row": row, "pixel": operand.row, "step": operand.block}
     return {"address": operand.address, **strides}
@@ -192,8 +195,9 @@ def _kernel_pairs(pairs: Iterable[Sequence[Any]]) -> Table:
 
 
 def _odd_lines(nbytes: int) -> int:
-    """At least so many bytes, an odd number of cache lines, so that planes share no set of a
-    first-level cache.
+    """Round bytes up to an odd number of cache lines.
+
+    Planes at such distances do not share the sets of a first-level cache.
     """
     lines = -(-nbytes // 64)
     return 64 * (lines + 1 - lines % 2)

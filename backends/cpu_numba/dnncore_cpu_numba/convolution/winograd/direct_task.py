@@ -1,8 +1,8 @@
 """Direct sums of elements whose Winograd sums are not finite.
 
-Intermediate values of Winograd's algorithm leave the range of float32 before direct sums do. Taps
-are computed from the transformed filter, because the program may have no other. The sums are
-computed in float64.
+Intermediate values of Winograd's algorithm overflow f32 before direct sums do. The taps are
+computed from the transformed weights, because the program may have no other weights. The sums are
+computed in f64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST, MIDDLE = float(F43.taps[0][0]), float(F43.taps[1][1])
 
 @native_function(DIRECT_CALL)
 def direct_sums(loop, tile, vector, row, columns, pixels):
-    """Replace what is not finite of `columns` pixels, each a vector of channels."""
+    """Replace elements that are not finite in `columns` pixels. A pixel is a vector of channels."""
     params = WINOGRAD.at(loop)
     lanes = params.lane_bytes // 4
     for column in range(columns):
@@ -32,7 +32,7 @@ def direct_sums(loop, tile, vector, row, columns, pixels):
 
 @device
 def _sum(params, tile, vector, lane, row, column):
-    """The direct sum of an element."""
+    """Return the direct sum of an element."""
     across, down = params.tiles_across, params.tiles_down
     lanes = params.lane_bytes // 4
     y = tile // across % down * OUTPUTS - params.top + row
@@ -56,7 +56,7 @@ def _sum(params, tile, vector, lane, row, column):
 
 @device
 def _tap(points, plane, r, s):
-    """A tap of a filter from its values at the points."""
+    """Return a tap of the weights, computed from their values at the points."""
     if r == 1:
         return MIDDLE * (_of_row(points, plane, 1, s) - _of_row(points, plane, 2, s))
     if r == 0:
@@ -66,7 +66,7 @@ def _tap(points, plane, r, s):
 
 @device
 def _of_row(points, plane, row, s):
-    """Tap s of the filter's values at the points of a row."""
+    """Return tap s of a row, computed from the values at the points of the row."""
     first = points + row * SPAN * plane
     if s == 1:
         return MIDDLE * (load_f32(first + plane, 0) - load_f32(first + 2 * plane, 0))

@@ -1,14 +1,14 @@
-"""Winograd's convolution F(4x4, 3x3), forward and backward by data: 36 products instead of 144.
+"""Winograd convolution F(4x4, 3x3), forward and backward by data: 36 products instead of 144.
 
-dst is cut into tiles of 4x4 pixels, each of which depends on 6x6 pixels of src. Tiles and filters
-are transformed (`convolution/winograd/transforms.py`), multiplied position by
-position, which is a matrix product of tiles by channels for each of 36 positions, and transformed
-back. Backward by data is the same from diff_dst to diff_src with flipped filters.
+dst is divided into tiles of 4x4 pixels, which depend on 6x6 pixels of src. Tiles and weights are
+transformed (`convolution/winograd/transforms.py`), multiplied position by position, and transformed
+back. For each of the 36 positions, the multiplication is a matrix product of tiles by channels.
+Backward by data is the same computation from diff_dst to diff_src with flipped weights.
 
-Rounding errors are `error_factor` times those of direct sums, and nothing is exact. Results that
-are not finite are summed up directly (`direct_task.py`). So they are finite wherever direct sums
-are, unless a transformed filter overflows, which takes taps above 1.6e38. NaN and infinity of src
-do not spread over a tile.
+Rounding errors are `error_factor` times the errors of direct sums. No result is exact. Results that
+are not finite are replaced by direct sums (`direct_task.py`). Results are therefore finite if
+direct sums are, unless transformed weights overflow, which requires taps above 1.6e38. NaN and
+infinity in src do not spread over a tile.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-# Measured on 2 cores, as are the multiplications and additions in the time of a byte that is
-# transformed, or read of a filter from a third-level cache or from memory.
-SHORT_DEPTH = 32  # channels in whose time a microkernel starts and ends
-CACHED_FILTER = 16 << 20  # bytes
+# Measured on 2 cores.
+SHORT_DEPTH = 32  # start and end of a microkernel take the time of this number of channels
+CACHED_FILTER = 16 << 20  # bytes of weights that stay in a third-level cache
+# Multiplications and additions in the time of one byte: transformed; of weights read from a
+# third-level cache; of weights read from memory.
 TRANSFORM_FLOPS, CACHED_FLOPS, MEMORY_FLOPS = 11, 4, 13
 
 
@@ -55,7 +56,7 @@ class Winograd(Brgemm):
     def accept(
         self, op: Convolution, attr: Attributes, engine: Any, hint: object
     ) -> Accepted | Refused:
-        """Plan; the result is not exact."""
+        """Plan. The result is not exact."""
         answer = super().accept(op, attr, engine, hint)
         if isinstance(answer, Refused):
             return answer
@@ -80,15 +81,19 @@ class Winograd(Brgemm):
         return None
 
     def filter(self, op: Convolution) -> WinogradFilter:
-        """The format of the transformed filter."""
+        """Return the format of the transformed weights."""
         return WinogradFilter("backward_data" if Geometry.of(op).backward else "forward", self.isa)
 
     def weights_format(self, op: Convolution) -> MemoryDesc:
-        """The transformed filter."""
+        """Return the descriptor of the transformed weights."""
         return self.filter(op).desc(op.weights_role)
 
     def utilisation(self, op: Convolution) -> float:
-        """The direct algorithm's work over this one's, traffic counted in the time of flops."""
+        """Return the work of the direct algorithm divided by the work of this one.
+
+        The work is in multiplications and additions. Memory traffic is counted as the number of
+        them that take the same time.
+        """
         loop = WinogradLoop.of(self.isa, Geometry.of(op).as_forward(), 1)
         depth, columns, lanes = loop.g.ic, loop.g.oc, self.isa.lanes
         share = utilisation(self.isa, loop.tiles, columns) * depth / (depth + SHORT_DEPTH)
@@ -117,7 +122,7 @@ class Winograd(Brgemm):
         plan.add(step)
 
     def _transformed(self, plan: ProgramPlan, op: Convolution) -> Param:
-        """The address of the transformed filter."""
+        """Return the address of the transformed weights."""
         weights = plan.tensors["weights"]
         if weights.desc.format_kind == "opaque":
             return weights.address
@@ -126,7 +131,7 @@ class Winograd(Brgemm):
         return room.address
 
     def _read(self, plan: ProgramPlan, tensor: Tensor, channels: int) -> Image:
-        """An image whose channels can be loaded as vectors."""
+        """Return the tensor, or a copy, as an image whose channels can be loaded as vectors."""
         tensor = as_5d(tensor)
         image = Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, channels) is None:

@@ -1,6 +1,6 @@
-"""The tasks of Winograd convolution: blocks of tiles through transforms and the microkernel.
+"""The tasks of Winograd convolution: transforms and matrix products of blocks of tiles.
 
-A unit of work is one block of tiles and one group of panels, a panel being some vectors of output
+A unit of work is one block of tiles and one group of panels. A panel is some vectors of output
 channels:
 
     for each unit of a thread's share:
@@ -10,8 +10,9 @@ channels:
                 M[position][tile] = V[position] * U[position][panel]        the microkernel
             transform M's tiles back and store them in dst
 
-V and M are a share's own part of the scratchpad, small enough to stay in a cache. If the panels of
-a block are several units, each is a share. `convolution/winograd/implementation.py` plans it.
+Each share has its own V and M in the scratchpad, which are small enough to stay in a cache. If the
+panels of a block are divided into several units, each unit is a share.
+`convolution/winograd/implementation.py` plans the convolution.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def _read_tiles(params, target, first, count):
 
 @device
 def _multiply(params, src, products, panel, count):
-    """M = V * U at each position, of some tiles and one panel."""
+    """Compute M = V * U at each position, for some tiles and one panel."""
     is_last = panel == params.panels - 1
     most, lane_bytes = params.most_rows, params.lane_bytes
     kernels = params.kernels + 8 * (most + 1) * is_last
@@ -201,7 +202,7 @@ def _write_tiles(params, products, panel, first, count):
 
 @device
 def _find_operands(params, room, image, y, x, vector):
-    """Fill the room with each operand of a tile."""
+    """Store the addresses and strides of a tile's operands to `room`."""
     for i in range(params.operand_count):
         matrix, operand = params.operands[i], room.operands[i]
         place = matrix.address + image * matrix.batch + (y * matrix.row + x * matrix.pixel)
@@ -213,7 +214,7 @@ def _find_operands(params, room, image, y, x, vector):
 
 @task(TRANSFORM)
 def transform_weights(params, begin, end):
-    """Transform the filters of some vectors of columns."""
+    """Transform the weights of some vectors of columns."""
     depth, lane_bytes = params.depth, params.lane_bytes
     block = depth * lane_bytes
     for vector in range(begin, end):

@@ -1,8 +1,8 @@
-"""The kernels that apply Winograd's transforms to tiles of src, to filters and to products.
+"""The kernels that apply Winograd's transforms to tiles of src, to weights and to products.
 
-Each is emitted as vector code that loops over vectors of channels; the matrices, whose entries are
-constants of the code, are in `dnncore/planning/toom_cook.py`. Of a pair of points
-+-p the even and the odd part of a sum are computed once. All strides are in bytes.
+Each kernel is vector code that loops over vectors of channels. The entries of the matrices are
+constants in the code; `dnncore/planning/toom_cook.py` computes them. For a pair of points +-p, the
+even and the odd part of a sum are computed once. All strides are in bytes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ DIRECT_CALL = Record(
 
 
 def _combine(builder: Builder, factors: Sequence[Fraction], vectors: Sequence[Value]) -> Value:
-    """The sum of all factor * vector."""
+    """Return the sum of all factor * vector."""
     terms = [term for term in zip(factors, vectors, strict=True) if term[0]]
     terms.sort(key=lambda term: term[0] != 1)
     (factor, total), *rest = terms
@@ -89,7 +89,10 @@ def _combine(builder: Builder, factors: Sequence[Fraction], vectors: Sequence[Va
 
 
 def _to_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
-    """rows * x, for SRC and WEIGHTS: the rows of +p and -p differ by the sign of odd columns."""
+    """Return rows * x for SRC and WEIGHTS.
+
+    The rows of the points +p and -p differ in the signs of odd columns.
+    """
     results = [_combine(builder, rows[0], x)]
     for row in rows[1:-1:2]:
         even, odd = (_combine(builder, row[i::2], x[i::2]) for i in range(2))
@@ -98,7 +101,10 @@ def _to_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
 
 
 def _from_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
-    """rows * x, for DST: the columns of +p and -p differ by the sign of odd rows."""
+    """Return rows * x for DST.
+
+    The columns of the points +p and -p differ in the signs of odd rows.
+    """
     pairs = list(zip(x[1:-1:2], x[2::2], strict=False))
     sums = [builder.fadd(a, b) for a, b in pairs], [builder.fsub(a, b) for a, b in pairs]
     return [
@@ -108,7 +114,7 @@ def _from_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value
 
 
 def _columns(apply: Callable[..., list[Value]], builder: Builder, rows: Rows, x: Any) -> Any:
-    """rows * X, X as a list of rows."""
+    """Return rows * X. X is a list of rows."""
     columns = [apply(builder, rows, column) for column in zip(*x, strict=True)]
     return list(zip(*columns, strict=True))
 
@@ -117,14 +123,14 @@ def _columns(apply: Callable[..., list[Value]], builder: Builder, rows: Rows, x:
 
 
 def _at(builder: Builder, pointer: Value, *steps: tuple[Value, int]) -> Value:
-    """pointer + the sum of stride * count."""
+    """Return pointer + the sum of all stride * count."""
     for stride, count in steps:
         pointer = vir.at(builder, pointer, builder.mul(stride, I64(count)))
     return pointer
 
 
 def _store_points(builder: Builder, rows: Rows, x: Any, target: Value, plane: Value) -> None:
-    """Store rows * X * rows^T: all positions, `plane` bytes from one to the next."""
+    """Store rows * X * rows^T at all positions, which are `plane` bytes apart."""
     halfway = _columns(_to_points, builder, rows, x)
     points = itertools.chain(*(_to_points(builder, rows, row) for row in halfway))
     for position, value in enumerate([*points]):
@@ -133,10 +139,10 @@ def _store_points(builder: Builder, rows: Rows, x: Any, target: Value, plane: Va
 
 @dataclass(frozen=True)
 class SrcTransform(NativeKernel):
-    """SRC D SRC^T of one tile, for `count` vectors of channels.
+    """Computes SRC D SRC^T of one tile, for `count` vectors of channels.
 
-    bordered: only the rows and columns [first, end) of the tile are inside, the others are zero.
-    masked: only the first `lanes` channels of each vector exist.
+    bordered: only the rows and columns [first, end) of the tile are inside the image; the others
+    are zero. masked: only the first `lanes` channels of each vector exist.
     """
 
     ARGUMENTS = SRC_CALL
@@ -178,7 +184,7 @@ def _between(builder: Builder, index: int, first: Value, end: Value) -> Value:
 
 @dataclass(frozen=True)
 class WeightsTransform(NativeKernel):
-    """WEIGHTS G WEIGHTS^T of vectors that follow each other, of one channel after another."""
+    """Computes WEIGHTS G WEIGHTS^T for `count` contiguous vectors, one per input channel."""
 
     ARGUMENTS = WEIGHTS_CALL
 
@@ -203,9 +209,9 @@ class WeightsTransform(NativeKernel):
 
 @dataclass(frozen=True)
 class DstTransform(NativeKernel):
-    """DST M DST^T of one tile and the epilogue, for `count` vectors of channels.
+    """Computes DST M DST^T of one tile and the epilogue, for `count` vectors of channels.
 
-    columns: pixels of a row that exist. edge: as in `Microkernel`, of each vector.
+    columns: the number of pixels of a row. edge: of each vector, as in `Microkernel`.
     """
 
     ARGUMENTS = DST_CALL
@@ -254,11 +260,11 @@ class DstTransform(NativeKernel):
     def _finite(
         self, builder: Builder, args: vir.Values, index: Value, r: int, pixels: list[Value]
     ) -> list[Value]:
-        """Let a call replace pixels of row r that are not finite."""
+        """Emit a call that replaces pixels of row r that are not finite."""
         total = pixels[0]
         for x in pixels[1:]:
             total = builder.fadd(total, x)
-        nothing = builder.fsub(total, total)  # NaN where a term is not finite
+        nothing = builder.fsub(total, total)  # NaN if a term is not finite
         lanes = builder.fcmp_unordered("uno", nothing, nothing)
         some = builder.icmp_unsigned(
             "!=", builder.bitcast(lanes, ir.IntType(self.isa.lanes)), ir.IntType(self.isa.lanes)(0)

@@ -1,9 +1,10 @@
-"""Winograd's transformed filters: an opaque format, the steps that make it, and its reorder.
+"""Transformed weights of Winograd convolution: the opaque format, its steps and its reorder.
 
     U[vector of columns][position][k][lane]
 
-Forward, columns are output channels and k input channels; backward by data it is the other way
-round and the filter is flipped. The format's text is `cpu_numba:winograd:4x3:DIRECTION:LANES`.
+Forward, columns are output channels, and k runs over input channels. Backward by data, columns are
+input channels, k runs over output channels, and the weights are flipped. The format's text is
+`cpu_numba:winograd:4x3:DIRECTION:LANES`.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 PREFIX = f"cpu_numba:winograd:{OUTPUTS}x{TAPS}"
 BLOCKED = {"forward": "O{}i{}o", "backward_data": "I{}o{}i"}  # columns in vectors
-READ_EFFICIENCY = 0.25  # of the memory's bandwidth, measured
+READ_EFFICIENCY = 0.25  # part of the memory bandwidth that is reached; measured
 
 
 @dataclass(frozen=True)
 class WinogradFilter:
-    """Which side of a filter of (OC, IC, [3,] 3), or with one group in front, are columns."""
+    """The format for a direction, which determines the channels that are columns.
+
+    Weights are (OC, IC, 3, 3), with one group in front or without groups.
+    """
 
     direction: str
     isa: Isa
 
     @classmethod
     def of(cls, desc: MemoryDesc) -> WinogradFilter | None:
-        """The filter that an opaque format describes; None if the format is not available here."""
+        """Return the object of an opaque format, None if the format is not available here."""
         filters = (cls(direction, isa) for isa in AVAILABLE for direction in BLOCKED)
         return next((one for one in filters if one.tag == desc.tag), None)
 
@@ -46,18 +50,18 @@ class WinogradFilter:
         return f"{PREFIX}:{self.direction}:{self.isa.lanes}"
 
     def desc(self, weights: MemoryDesc) -> MemoryDesc:
-        """The transformed filter's descriptor."""
+        """Return the descriptor of the transformed weights."""
         columns, depth = self.channels(weights)
         nbytes = 4 * POSITIONS * depth * -(-columns // self.isa.lanes) * self.isa.lanes
         return MemoryDesc(weights.dims, weights.data_type, self.tag, nbytes=nbytes)
 
     def channels(self, weights: MemoryDesc) -> tuple[int, int]:
-        """Columns and depth."""
+        """Return the numbers of columns and of k."""
         oc, ic = weights.dims[-4:-2]
         return (oc, ic) if self.direction == "forward" else (ic, oc)
 
     def append_to(self, plan: ProgramPlan, weights: Tensor, target: Tensor) -> None:
-        """Append the steps that transform weights of any layout of strides."""
+        """Append the steps that transform weights of any layout that is not opaque."""
         columns, depth = self.channels(weights.desc)
         grouped = "g" * (weights.desc.ndims > 4)
         lanes, lane_bytes = self.isa.lanes, 4 * self.isa.lanes
@@ -80,13 +84,13 @@ class WinogradFilter:
 
 
 class WinogradReorder(Implementation[Reorder]):
-    """Transforms filters of any layout; they cannot be transformed back."""
+    """Transforms weights of any layout. There is no inverse reorder."""
 
     name = "cpu_numba:winograd"
     data_types = FLOATS
 
     def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept float32 filters that become a format of this file."""
+        """Accept float weights if dst has a format of this file."""
         target = WinogradFilter.of(op.dst) if op.dst.format_kind == "opaque" else None
         if target is None or op.src.format_kind != "blocked":
             return Refused("format", f"makes {PREFIX} of strides; got {op.src.tag} to {op.dst.tag}")
