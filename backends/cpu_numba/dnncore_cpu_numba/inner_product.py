@@ -153,7 +153,8 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
     def _few_rows(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> FewRows | None:
         """Return the product that decompresses weights in registers.
 
-        None if weights are not decompressed or their rows are not contiguous, or with many rows.
+        None if weights are not decompressed, if their rows are not contiguous, or if src has too
+        many rows.
         """
         weights, order = plan.tensors["weights"], _order(op.src_role)
         if op.data_type not in FLOATS or not is_decompressed(op):
@@ -275,7 +276,7 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
 
 
 def _as_dst(name: str, tensor: Tensor) -> Tensor:
-    """Return an argument of the epilogue as a matrix: a row, or dst's scales as they are."""
+    """Return an argument of the epilogue as a matrix of one row. Matrices for dst are kept."""
     if tensor.desc.ndims == 2 and name.startswith("dst"):
         return tensor
     return tensor.seen_as(tensor.desc.reshape((1, tensor.desc.nelems)))

@@ -1,8 +1,8 @@
 """The reference backend: every operation by its formula, in float64 with numpy.
 
-It defines the right answers. So its code is simple enough to check by reading, and it shares no
-code with fast kernels. `definition.py` has what is common to all operations. Each operation has a
-file.
+This backend defines correct results. Its code is simple enough to verify by reading, and it shares
+no code with fast kernels. `definition.py` contains the common part of all operations. Each
+operation has a file.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ _TABLES = {
 
 @hookimpl
 def dnncore_backends() -> Backend:
-    """Offer the definitions to the CPU engine."""
+    """Return this backend: definitions of all operations for the engine "cpu"."""
     tables = {("cpu", op): f"{__name__}.{place}" for op, place in _TABLES.items()}
     return Backend("reference", "1.0", role="reference", implementations=tables)

@@ -1,4 +1,4 @@
-"""The formulas of the algorithms that operations and post-ops share, by name."""
+"""The formulas of the algorithms of operations and post-ops, by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 def _erfc(s: Array) -> Array:
-    """1 - erf(s) without cancellation; numpy has none, the standard library has it for numbers."""
+    """1 - erf(s) without cancellation. numpy lacks erfc; the standard library has a scalar one."""
     return np.asarray(np.frompyfunc(math.erfc, 1, 1)(s), np.float64)
 
 
@@ -23,12 +23,12 @@ def _sigmoid(s: Array) -> Array:
 
 
 def _unit(s: Array, alpha: float, beta: float) -> Array:
-    """The straight line alpha * s + beta, cut off at 0 and 1."""
+    """alpha * s + beta, clipped to [0, 1]."""
     return np.clip(alpha * s + beta, 0.0, 1.0)
 
 
 def _gate(s: Array) -> Array:
-    """The argument g of tanh in gelu_tanh. (1 + tanh(g)) / 2 is the sigmoid of 2 g."""
+    """The argument g of tanh in gelu_tanh. (1 + tanh(g)) / 2 equals the sigmoid of 2 g."""
     return ROOT_2_OVER_PI * (s + 0.044715 * s**3)
 
 
@@ -37,7 +37,7 @@ def _softplus(s: Array) -> Array:
 
 
 def _relu(s: Array, alpha: float, _beta: float) -> Array:
-    # Without a slope negative values vanish, -inf as well; alpha * -inf would be NaN.
+    # If alpha is 0, negative values become 0, including -inf, where alpha * -inf would be NaN.
     return np.where(s > 0, s, alpha * s) if alpha else np.maximum(s, 0)
 
 
@@ -67,7 +67,7 @@ ELTWISE: dict[str, Callable[..., Any]] = {
 
 
 def _bell(s: Array) -> Array:
-    """The slope of the sigmoid; it is even, and so exp cannot overflow."""
+    """The slope of the sigmoid. It is even; with -|s|, exp does not overflow."""
     e = np.exp(-np.abs(s))
     bell: Array = e / (1 + e) ** 2
     return bell
@@ -78,7 +78,7 @@ def _gelu_erf_slope(s: Array, *_: float) -> Array:
 
 
 def _gelu_tanh_slope(s: Array, *_: float) -> Array:
-    # 1 - tanh(g)**2 is four times the sigmoid's slope at 2 g, which does not cancel.
+    # 1 - tanh(g)**2 is four times the sigmoid's slope at 2 g, which has no cancellation.
     gate_slope = ROOT_2_OVER_PI * (1 + 3 * 0.044715 * s * s)
     return _sigmoid(2 * _gate(s)) + s / 2 * 4 * _bell(2 * _gate(s)) * gate_slope
 
@@ -99,7 +99,7 @@ def _swish_slope(s: Array, alpha: float, _beta: float) -> Array:
 
 
 def _above(x: Array, limit: float) -> Array:
-    """x > limit, as implementations have it in float32: dst is this number where f cuts off."""
+    """x > limit, with the limit as float32, because clipped values of dst are this float32."""
     return x > np.float32(limit)
 
 
@@ -146,7 +146,7 @@ ELTWISE_SLOPES_OF_DST: dict[str, Callable[..., Any]] = {
 
 
 def _zero_or_one(compare: np.ufunc) -> Callable[..., Array]:
-    """The comparison with numbers for its truth values, with which a chain of post-ops goes on."""
+    """Return a comparison with results 0.0 and 1.0, on which further post-ops can compute."""
     return lambda src0, src1: compare(src0, src1).astype(np.float64)
 
 

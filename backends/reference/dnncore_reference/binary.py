@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(op: Binary, **srcs: Array) -> dict[str, Array]:
-    """Combine the elements of src0, src1 and, as the condition of `select`, src2."""
+    """Combine src0 and src1 element by element. For `select`, src2 is the condition."""
     return {"dst": BINARY[op.algorithm](*srcs.values())}
 
 

@@ -1,7 +1,7 @@
-"""Convolution and its gradients, each a sum over the kernel's rows of one matrix product.
+"""Convolution and its gradients: sums of one matrix product per row of the kernel.
 
-With t a tap, y a place in the output and x(y, t) = y*S - P + t*(D+1) the place in the image that y
-sees through t, per group and with zeros outside of the image:
+Let t be a tap, y a place in the output, and x(y, t) = y*S - P + t*(D+1) the place in the image that
+tap t of place y reads. For each group, with zeros outside the image:
 
     dst[n, o, y]          = bias[o] + sum over t, i of weights[o, i, t] * src[n, i, x(y, t)]
     diff_src[n, i, x]     = sum over o and all t, y with x(y, t) = x of
@@ -9,7 +9,8 @@ sees through t, per group and with zeros outside of the image:
     diff_weights[o, i, t] = sum over n, y of diff_dst[n, o, y] * src[n, i, x(y, t)]
     diff_bias[o]          = sum over n, y of diff_dst[n, o, y]
 
-A row is the taps along the kernel's last dim; one matrix product takes all pairs (i, t) in it.
+A row is the taps along the kernel's last dim. One matrix product sums over all pairs (i, t) of a
+row.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Array = np.ndarray[Any, Any]
 def forward(
     op: ConvolutionForward, src: Array, weights: Array, bias: Array | None = None
 ) -> dict[str, Array]:
-    """Add up, per row, (OC, IC taps) weights times (IC taps, places) cells in images and groups."""
+    """Sum over rows: (OC, IC taps) weights times (IC taps, places) cells, per image and group."""
     windows, image, out = _geometry(op)
     padded = windows.pad(src.reshape(image))
     filters = weights.reshape(op.grouped_weights)
@@ -48,7 +49,7 @@ def forward(
 
 
 def backward_data(op: ConvolutionBackwardData, diff_dst: Array, weights: Array) -> dict[str, Array]:
-    """Add, per row, (IC taps, OC) weights times (OC, places) gradients to the cells seen."""
+    """For each row, add (IC taps, OC) weights times (OC, places) gradients to the cells read."""
     windows, image, out = _geometry(op)
     gradient = diff_dst.reshape(out)
     filters = weights.reshape(op.grouped_weights)
@@ -64,7 +65,7 @@ def backward_data(op: ConvolutionBackwardData, diff_dst: Array, weights: Array) 
 def backward_weights(
     op: ConvolutionBackwardWeights, src: Array, diff_dst: Array
 ) -> dict[str, Array]:
-    """Sum (OC, places) gradients times (places, IC taps) cells over the images, per row."""
+    """For each row, sum (OC, places) gradients times (places, IC taps) cells over the images."""
     windows, image, out = _geometry(op)
     padded = windows.pad(src.reshape(image))
     gradient = diff_dst.reshape(out)
@@ -79,7 +80,10 @@ def backward_weights(
 
 
 def _geometry(op: Convolution) -> tuple[Windows, tuple[int, ...], tuple[int, ...]]:
-    """The windows, the image's dims (N, G, IC, *spatial) and the output's (N, G, OC, places)."""
+    """Return the windows, the dims of the image and the dims of the output.
+
+    These dims are (N, G, IC, *spatial) and (N, G, OC, places).
+    """
     groups, oc, ic, *kernel = op.grouped_weights
     n, _, *size = op.src_role.dims
     places = op.dst_role.dims[2:]
@@ -88,19 +92,19 @@ def _geometry(op: Convolution) -> tuple[Windows, tuple[int, ...], tuple[int, ...
 
 
 def _rows(op: Convolution) -> Iterator[tuple[Any, list[tuple[int, ...]]]]:
-    """Each row of the kernel: where it is in the grouped weights, and its taps."""
+    """Yield, for each row of the kernel, its index in the grouped weights and its taps."""
     *outer, last = op.grouped_weights[3:]
     for row in np.ndindex(*outer):
         yield (..., *row, slice(None)), [(*row, tap) for tap in range(last)]
 
 
 def _by_pair(filters: Array) -> Array:
-    """Join the last dims of weights (G, OC, IC, taps): one column per pair (i, t)."""
+    """Join the last dims of weights (G, OC, IC, taps) to one column per pair (i, t)."""
     return filters.reshape(*filters.shape[:2], -1)
 
 
 def _cells(windows: Windows, padded: Array, taps: list[tuple[int, ...]]) -> Array:
-    """What all windows see through some taps: (N, G, IC taps, places)."""
+    """Return the cells that some taps of all windows read: (N, G, IC taps, places)."""
     n, groups, ic = padded.shape[:3]
     seen = np.stack([padded[windows.cells(tap)] for tap in taps], axis=3)
     return seen.reshape(n, groups, ic * len(taps), math.prod(windows.dst))

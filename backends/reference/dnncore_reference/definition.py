@@ -1,9 +1,9 @@
-"""How a formula becomes an implementation.
+"""Converts formulas to implementations.
 
-A formula is a function `formula(op, **inputs) -> outputs`: the inputs are float64 arrays of logical
-dims under their argument names, the outputs a dict of such arrays. What is common to all operations
-happens here and only here: `any` formats are resolved, inputs are read from whatever layout they
-have, post-ops are applied to the first output, and outputs are rounded once, to their data type.
+A formula is a function `formula(op, **inputs) -> outputs`. The inputs are float64 arrays of logical
+dims by argument name. The outputs are a dict of such arrays. This module contains the common part
+of all operations. It resolves `any` formats, reads inputs of any layout, applies post-ops to the
+result, and rounds each output once to its data type.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 Formula = Callable[..., Mapping[str, Array]]
 
-# Measured: 0.01 (pooling) to 0.05 (convolution) of a perfect kernel, matrix products up to 0.4.
+# Measured: 0.01 (pooling) to 0.05 (convolution) of an ideal kernel; matrix products up to 0.4.
 EFFICIENCY = 0.02
 
-# All that operations may be of; float64 holds their values exactly.
+# All types of operations. float64 represents their values exactly.
 TYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8", "s4", "u4")
 ATTRIBUTES = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding", "operand_types",
               "sum_zero_point")  # fmt: skip
@@ -45,8 +45,8 @@ MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}
 class Definition(Implementation[Any]):
     """An operation computed by its formula, for every format, data type and attribute.
 
-    `like` names the tensors that take another one's format where theirs is `any`; all others
-    become row-major. `has_formula` returns whether there is a formula for an operation's algorithm.
+    like: tensor -> the tensor whose format replaces `any`. Other tensors of format `any` become
+    row-major. has_formula: returns whether there is a formula for an operation's algorithm.
     """
 
     data_types = TYPES
@@ -66,7 +66,7 @@ class Definition(Implementation[Any]):
         self.has_formula = has_formula
 
     def accept(self, op: Operation, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept all that lies in host memory in a layout that is not some backend's secret."""
+        """Accept all operations in host memory with layouts that are not opaque."""
         if not engine.is_host:
             return Refused("device", f"works on host memory only; got engine {engine.name}")
         if not self.has_formula(op):
@@ -96,10 +96,10 @@ class Definition(Implementation[Any]):
                 model = getattr(op, self.like.get(argument.name, argument.name))
                 format_ = desc.with_format(None) if model.is_any else desc.like(model)
                 op = op.with_descs(**{argument.name: format_})
-        return op.resolve_any()  # what else may be open
+        return op.resolve_any()  # resolves properties other than formats
 
     def _run(self, op: Operation, attr: Attributes, names: tuple[str, ...], *memories: Any) -> None:
-        """Compute all outputs; `memories` are the arguments of these names."""
+        """Compute all outputs. names: the argument names of `memories`."""
         arguments = dict(zip(names, memories, strict=True))
         outputs = [a.name for a in op.ARGUMENTS if a.direction == "out" and a.name in arguments]
         own = {a.name for a in op.ARGUMENTS}
@@ -130,7 +130,10 @@ class Definition(Implementation[Any]):
     def _computed(
         self, op: Operation, attr: Attributes, inputs: Arrays, read: Arrays
     ) -> dict[str, Array]:
-        """The outputs before attributes apply to the first; float32 if each step is rounded."""
+        """Return the outputs before attributes apply to the result.
+
+        The result is float32 if each later step is rounded.
+        """
         if quantization.is_integer_product(op):
             return {"dst": quantization.product(op, attr, self.formula, inputs, read)}
         values = {
@@ -144,7 +147,7 @@ class Definition(Implementation[Any]):
 
 
 def _dropped(x: Array, read: Arrays, arguments: Mapping[str, Memory]) -> Array:
-    """x after dropout, whose mask is written."""
+    """Return x after dropout. Writes the mask if it is an argument."""
     probability = float(read["dropout_probability"][0])
     offset = read.get("dropout_offset", np.zeros(1))
     mask = kept(x.shape, probability, int(read["dropout_seed"][0]), int(offset[0]))
@@ -155,15 +158,16 @@ def _dropped(x: Array, read: Arrays, arguments: Mapping[str, Memory]) -> Array:
 
 
 def _read(memory: Memory) -> Array:
-    """The logical values, always a copy: as float64, which holds every smaller type exactly, or as
-    64-bit integers.
+    """Return a copy of the logical values as float64, or as int64 for s64.
+
+    float64 represents all other types exactly.
     """
     values = memory.desc.unpack(memory.buffer)
     return values.copy() if memory.desc.data_type == "s64" else values.astype(np.float64)
 
 
 def _old(memory: Memory) -> Array:
-    """The old values of the result. Integers are rounded to float32."""
+    """Return the old values of the result. Integers are rounded to float32."""
     values = _read(memory)
     return values if data_type(memory.desc.data_type).is_float else quantization.in_f32(values)
 
@@ -173,10 +177,10 @@ def _write(values: Array, memory: Memory) -> None:
 
 
 def rounded(values: Array, type_name: str) -> Array:
-    """Round to nearest, ties to even; integer types saturate, and hold 0 for NaN."""
+    """Round to nearest, ties to even. Integer types saturate, and NaN becomes 0."""
     row = data_type(type_name)
     if row.is_float:
-        # numpy rounds to its own types at once, to others by way of float32.
+        # numpy rounds once to its own types, and to other types through float32.
         own = row.dtype in (np.float64, np.float32, np.float16)
         return values.astype(row.dtype) if own else _odd_float32(values).astype(row.dtype)
     limits = iinfo(row.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
@@ -185,7 +189,7 @@ def rounded(values: Array, type_name: str) -> Array:
 
 
 def _odd_float32(values: Array) -> Array:
-    """Round to float32 with an odd last bit where inexact: then a second rounding does no harm.
+    """Round to float32 with an odd last bit if inexact. A second rounding is then correct.
 
     (S. Boldo and G. Melquiond 2008, "Emulation of a FMA and correctly rounded sums".)
     """

@@ -20,7 +20,7 @@ def forward(op: EltwiseForward, src: Array) -> dict[str, Array]:
 
 
 def slopes(op: EltwiseBackward) -> Mapping[str, Callable[..., Any]]:
-    """The slopes as functions of the tensor that the gradient reads."""
+    """Return the slopes as functions of the tensor that the gradient reads, src or dst."""
     return ELTWISE_SLOPES_OF_DST if op.uses_dst else ELTWISE_SLOPES
 
 

@@ -1,4 +1,4 @@
-"""Inner product: every output is a weighted sum of all features f, that is channels and places.
+"""Inner product: each output is a weighted sum of all features f. A feature is (channel, place).
 
 dst[n, o] = bias[o] + sum over f of src[n, f] * weights[o, f]
 diff_src[n, f] = sum over o of diff_dst[n, o] * weights[o, f]
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 def forward(
     _op: InnerProductForward, src: Array, weights: Array, bias: Array | float = 0.0
 ) -> dict[str, Array]:
-    """Contract the features of src and weights."""
+    """Sum over the features of src and weights."""
     features = list(range(1, src.ndim))
     return {"dst": np.tensordot(src, weights, (features, features)) + bias}
 
@@ -33,14 +33,14 @@ def forward(
 def backward_data(
     _op: InnerProductBackwardData, diff_dst: Array, weights: Array
 ) -> dict[str, Array]:
-    """Contract the output channels."""
+    """Sum over the output channels."""
     return {"diff_src": np.tensordot(diff_dst, weights, 1)}
 
 
 def backward_weights(
     _op: InnerProductBackwardWeights, src: Array, diff_dst: Array
 ) -> dict[str, Array]:
-    """Contract the batch."""
+    """Sum over the batch."""
     return {
         "diff_weights": np.tensordot(diff_dst.T, src, 1),
         "diff_bias": diff_dst.sum(axis=0),

@@ -4,7 +4,7 @@ dst      = src * base**-beta
 diff_src = diff_dst * base**-beta
            - 2 alpha beta / n * src * sum of diff_dst * src * base**(-beta - 1)
 
-Both sums are over the same window around each element, cut off at the borders.
+Both sums are over the same window around each element, clipped at the borders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def window_sum(op: LRN, values: Array) -> Array:
-    """Sum over h elements on each side along each of the window's dims, one dim after another."""
+    """Sum over `half_window` elements on each side, along all window dims one by one."""
     for dim in op.window_dims:
         last = values.shape[dim] - 1
         reach = min(op.half_window, last)
@@ -35,13 +35,13 @@ def window_sum(op: LRN, values: Array) -> Array:
 
 
 def forward(op: LRN, src: Array) -> dict[str, Array]:
-    """Divide each element by a power of its neighbourhood's energy."""
+    """Divide each element by a power of its base."""
     base = op.k + op.alpha / op.divisor * window_sum(op, src * src)
     return {"dst": src * base**-op.beta, "workspace": base}
 
 
 def backward(op: LRN, src: Array, diff_dst: Array, workspace: Array) -> dict[str, Array]:
-    """Pull the gradient back through each element's own place and its neighbours' bases."""
+    """Compute diff_src from diff_dst, src and the workspace, which holds the bases."""
     shared = window_sum(op, diff_dst * src * workspace ** (-op.beta - 1))
     factor = 2 * op.alpha * op.beta / op.divisor
     return {"diff_src": diff_dst * workspace**-op.beta - factor * src * shared}

@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(_op: MatMul, src: Array, weights: Array, bias: Array | float = 0.0) -> dict[str, Array]:
-    """Multiply over the last two dims, with batch dims of size 1 and bias broadcast."""
+    """Multiply the last two dims. Batch dims of size 1 and bias are broadcast."""
     return {"dst": src @ weights + bias}
 
 

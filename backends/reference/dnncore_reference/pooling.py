@@ -1,10 +1,10 @@
-"""Pooling: dst is the largest cell that a window sees inside the image, or the average of all.
+"""Pooling: dst is the maximum or the average of the cells of a window inside the image.
 
-max: the first of equal cells wins, NaN counts as larger than everything, and the workspace holds
-the winner's place in the kernel. A window that sees no cell inside the image gives the lowest
-number of dst's type and workspace 0.
+Maximum: of equal cells, the first is selected. NaN is larger than all numbers. The workspace holds
+the index of the selected cell in the kernel. A window without cells inside the image gives the
+lowest finite number of dst's type, and workspace 0.
 
-Averages divide the sum of the cells inside the image by the kernel's size, or by their number.
+Average: the sum of the cells inside the image, divided by the kernel's size or by their number.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(op: PoolingForward, src: Array) -> dict[str, Array]:
-    """Take the maximum or the average of each window."""
+    """Compute the maximum or the average of each window."""
     return _maximum(op, src) if op.is_max else _average(op, src)
 
 
 def backward(
     op: PoolingBackward, diff_dst: Array, workspace: Array | None = None
 ) -> dict[str, Array]:
-    """Add each diff_dst to its window's winner, or its share to all cells; the rest is zero."""
+    """Distribute each diff_dst to the cells of its window.
+
+    Maximum: add it to the selected cell. Average: add its share to all cells.
+    """
     windows = _windows(op)
     padded = windows.pad(np.zeros(op.diff_src.dims))
     share = diff_dst if op.is_max else diff_dst / _divisor(op, windows)
@@ -40,14 +43,14 @@ def backward(
 
 
 def _least(dtype: np.dtype[Any]) -> float:
-    """The least finite value of a type, which is the largest of no cells."""
+    """Return the lowest finite value of a type: the maximum of a window without cells."""
     if np.issubdtype(dtype, np.integer):
         return float(np.iinfo(dtype).min)
     return float(finfo(dtype).min)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
 
 
 def _maximum(op: PoolingForward, src: Array) -> dict[str, Array]:
-    """Find the first maximum in row-major order of the taps, and which tap it is."""
+    """Return the first maximum in row-major order of the taps, and the index of its tap."""
     windows = _windows(op)
     padded = windows.pad(src)
     inside = windows.pad(np.ones(src.shape, bool), outside=False)
@@ -74,7 +77,7 @@ def _average(op: PoolingForward, src: Array) -> dict[str, Array]:
 
 
 def _divisor(op: Pooling, windows: Windows) -> Array | int:
-    """How many cells a window's sum is divided by: all of the kernel's, or those it sees."""
+    """Return the divisors of sums: the kernel's size, or the number of cells in the image."""
     if op.algorithm == "avg_include_padding":
         return math.prod(op.kernel)
     inside = windows.pad(np.ones(op.src_role.dims[2:]))

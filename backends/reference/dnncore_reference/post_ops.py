@@ -1,4 +1,4 @@
-"""The chain of post-ops, evaluated in float64 on a primitive's unrounded result."""
+"""The chain of post-ops, computed on a primitive's unrounded result."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Array = np.ndarray[Any, Any]
 
 
 def has_formula(step: PostOp) -> bool:
-    """Whether `apply` computes the kind of the step and its algorithm."""
+    """Whether `apply` supports the kind and the algorithm of a post-op."""
     formulas = {"eltwise": ELTWISE, "binary": BINARY}
     if step.kind in formulas:
         return step.algorithm in formulas[step.kind]
     return step.kind in ("sum", "prelu")
 
 
-# The eltwise algorithms with roundings that docs/types.md fixes.
+# The eltwise algorithms whose rounding docs/types.md defines.
 STEPWISE = ("relu", "linear", "clip", "clip_v2", "hardsigmoid", "hardswish")
 
 
 def apply(
     chain: Iterable[PostOp], x: Array, old: Callable[[], Array], operands: Iterable[Array]
 ) -> Array:
-    """Return x after every step of the chain. If x is float32, each step rounds to float32.
+    """Return x after all steps of the chain. If x is float32, each step rounds to float32.
 
-    `old` gives what dst held before; `operands` are those of all steps, in order.
+    old: returns the old values of dst. operands: the operands of all steps, in order.
     """
     operands = iter(operands)
     for step in chain:

@@ -1,7 +1,8 @@
 """Scales and zero points, and products of integers.
 
-docs/types.md has the steps. Products of integers and quantized reorders compute each step after the
-sum in float32 and round it. All other operations dequantize their inputs and compute in float64.
+docs/types.md defines the steps. For products of integers and reorders with attributes, each step
+after the sum is computed in float32 and rounded. All other operations dequantize their inputs and
+compute in float64.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Inputs = Mapping[str, Array]
 
 
 def is_integer_product(op: Operation) -> bool:
-    """Whether the operation adds up products of integers."""
+    """Whether the operation sums products of integers."""
     if not isinstance(op, ConvolutionForward | InnerProductForward | MatMul):
         return False
     return not any(data_type(desc.data_type).is_float for desc in (op.src, op.weights))
@@ -40,7 +41,7 @@ def is_stepwise(op: Operation, attr: Attributes) -> bool:
 
 
 def converted(op: Operation, inputs: Inputs) -> dict[str, Array]:
-    """The inputs with those of s32 rounded to float32, unless the operation is exact."""
+    """Return the inputs. Inputs of s32 are rounded to float32 unless the operation is exact."""
     is_exact = (
         isinstance(op, Reorder)
         or is_integer_product(op)
@@ -54,13 +55,16 @@ def converted(op: Operation, inputs: Inputs) -> dict[str, Array]:
 
 
 def in_f32(values: Array) -> Array:
-    """The values rounded to float32, as float64."""
+    """Return the values rounded to float32, as float64."""
     rounded: Array = values.astype(np.float32).astype(np.float64)
     return rounded
 
 
 def dequantized(op: Operation, attr: Attributes, name: str, values: Array, given: Inputs) -> Array:
-    """The values of an input with its zero points and scales, rounded to float32 unless of f64."""
+    """Return (values - zero points) * scales of an input.
+
+    The product is rounded to float32, except for f64 inputs of operations other than reorder.
+    """
     scales = given.get(f"{name}_scales")
     values = without_zero_points(attr, name, values, given)
     if scales is None:
@@ -73,7 +77,7 @@ def dequantized(op: Operation, attr: Attributes, name: str, values: Array, given
 
 
 def without_zero_points(attr: Attributes, name: str, values: Array, given: Inputs) -> Array:
-    """The values of an input minus its zero points."""
+    """Return the values of an input minus its zero points."""
     zero_points = given.get(f"{name}_zero_points")
     if zero_points is None:
         return values
@@ -81,7 +85,7 @@ def without_zero_points(attr: Attributes, name: str, values: Array, given: Input
 
 
 def stored(attr: Attributes, name: str, x: Array, given: Inputs) -> Array:
-    """x divided by the scales of the tensor `name`, plus its zero points; float32 stays float32."""
+    """Return x / scales + zero points of the tensor `name`. The type of x does not change."""
     if name in attr.scales:
         scales = _spread(given[f"{name}_scales"].astype(x.dtype), attr.scales[name].groups)
         x = x * (1 / scales)
@@ -92,7 +96,7 @@ def stored(attr: Attributes, name: str, x: Array, given: Inputs) -> Array:
 
 
 def _spread(values: Array, groups: tuple[int, ...]) -> Array:
-    """One value for each element of the groups along the last two dims."""
+    """Repeat values for each element of their groups along the last two dims."""
     for axis, group in zip((-2, -1), groups, strict=False):
         values = np.repeat(values, group, axis)
     return values
@@ -104,9 +108,10 @@ def _spread(values: Array, groups: tuple[int, ...]) -> Array:
 def product(
     op: Any, attr: Attributes, formula: Callable[..., Any], inputs: Inputs, given: Inputs
 ) -> Array:
-    """The scaled sums of products, in float32, plus bias.
+    """Return the scaled sums of products plus bias, in float32.
 
-    If scales vary along K, the sums of its ranges are scaled one by one and added in order.
+    If scales vary along K, the sum of each range of K is scaled, and the results are added in
+    order.
     """
     factors = {
         name: without_zero_points(attr, name, inputs[name], given) for name in ("src", "weights")
@@ -125,7 +130,7 @@ def product(
 
 
 def _sums(op: Any, formula: Callable[..., Any], factors: Mapping[str, Array]) -> Array:
-    """The sums of products as s32, which wraps around."""
+    """Return the sums of products as s32, which wraps around."""
     total = np.zeros(op.dst.dims, np.int64)
     for src, src_shift in _halves(factors["src"]):
         for weights, weights_shift in _halves(factors["weights"]):
@@ -135,14 +140,14 @@ def _sums(op: Any, formula: Callable[..., Any], factors: Mapping[str, Array]) ->
 
 
 def _wrapped(sums: Array) -> Array:
-    """Sums of integers as s32."""
+    """Convert int64 sums to s32, which wraps around."""
     return sums.astype(np.int32)
 
 
 def _halves(values: Array) -> list[tuple[Array, int]]:
-    """Integers as parts, each with the bits by which it is shifted.
+    """Divide integers into parts. Returns (part, bits by which the part is shifted).
 
-    Parts have at most 16 bits, so that float64 holds sums of 2**21 products exactly.
+    Parts have at most 16 bits, so that float64 represents sums of 2**21 products exactly.
     """
     if np.abs(values).max(initial=0) < 1 << 16:
         return [(values, 0)]
@@ -152,12 +157,12 @@ def _halves(values: Array) -> list[tuple[Array, int]]:
 
 
 def _per_channel(values: Array, ndims: int) -> Array:
-    """A value for each index of dim 1, or one value, as a tensor."""
+    """Return one value per index of dim 1, or a single value, as a tensor of rank `ndims`."""
     return values.reshape(1, -1, *[1] * (ndims - 2))
 
 
 def _scales(op: Any, attr: Attributes, name: str, values: Array | None) -> Array:
-    """A factor of dst for each range of K, which are along dim 0."""
+    """Return a factor of dst for each range of K. Dim 0 is the ranges."""
     if values is None:
         return np.ones((1, *[1] * op.dst.ndims), np.float32)
     values = values.astype(np.float32)
@@ -169,14 +174,14 @@ def _scales(op: Any, attr: Attributes, name: str, values: Array | None) -> Array
         values = _spread(values, (1, groups[1]) if groups else ())
         return np.moveaxis(values, -2, 0)[..., np.newaxis, :]
     if isinstance(op, InnerProductForward) and name == "weights":
-        is_flat = values.ndim == 2  # else groups are those of K, as all dims but the first one
+        is_flat = values.ndim == 2  # otherwise the groups are along dims of K only
         values = _spread(values, (groups[0], 1) if groups and is_flat else ())
         return values.reshape(*values.shape[:2]).T[:, np.newaxis, :]
     return _per_channel(values, op.dst.ndims)[np.newaxis]
 
 
 def _range(op: Any, name: str, values: Array, part: int, ranges: int) -> Array:
-    """The part of a factor with one range of K."""
+    """Return the part of a factor in one range of K."""
     if ranges == 1:
         return values
     axis = 1 if isinstance(op, InnerProductForward) else values.ndim - (1 if name == "src" else 2)

@@ -1,9 +1,9 @@
-"""Random numbers that depend only on a seed and a place: dropout and stochastic rounding.
+"""Random numbers for dropout and stochastic rounding. They depend only on a seed and a place.
 
 The generator is Philox4x32-10 (J. K. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
-3"). Its counter is (offset, offset >> 32, q, q >> 32) with q = 4 * (place // 4), its key the two
-halves of the seed. Word place % 4 of the result belongs to the element at this place in row-major
-order.
+3"). The counter is (offset, offset >> 32, q, q >> 32) with q = 4 * (place // 4). The key is the two
+halves of the seed. The place of an element is its index in row-major order. Its random number is
+word place % 4 of the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDS = 10
 
 
 def philox(count: int, seed: int, offset: int = 0) -> Array:
-    """A random u32 for each place from 0 to count - 1."""
+    """Return a random u32 for each place from 0 to count - 1."""
     quads = np.arange(-(-count // 4), dtype=np.uint64) * np.uint64(4)
     start, key = (np.uint64(number % 2**64) for number in (offset, seed))
     zero = np.zeros_like(quads)
@@ -41,18 +41,18 @@ def philox(count: int, seed: int, offset: int = 0) -> Array:
 
 
 def kept(dims: tuple[int, ...], probability: float, seed: int, offset: int) -> Array:
-    """The mask of dropout: 1 where a random number is at least probability * 2**32, else 0.
+    """Return the mask of dropout: whether a random number is at least probability * 2**32.
 
-    Below a probability of 0, and for NaN, all are kept. From 1 on, none is.
+    If the probability is at most 0 or NaN, all elements are kept. If it is at least 1, none is.
     """
-    share = min(max(0.0, probability), 1.0)  # the first operand where the other one is NaN
+    share = min(max(0.0, probability), 1.0)  # max and min return the first operand for NaN
     least = np.uint64(int(np.float32(share) * np.float32(2.0**32)))
     numbers = philox(int(np.prod(dims)), seed, offset).astype(np.uint64)
     return (numbers >= least).reshape(dims)
 
 
 def rounded_at_random(values: Array, mantissa: int, seed: int) -> Array:
-    """float32 with `mantissa` bits behind the point: random bits are added to those cut off."""
+    """Round float32 to `mantissa` fraction bits: add random bits below them, then truncate."""
     values = values.astype(np.float32)
     cut = np.uint32((1 << (23 - mantissa)) - 1)
     numbers = philox(values.size, seed).reshape(values.shape) & cut

@@ -1,4 +1,4 @@
-"""Reduction: dst is one number for all elements of src along the reduced dims."""
+"""Reduction: dst has one number for all elements of src along the reduced dims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMS = ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_s
 
 
 def forward(op: Reduction, src: Array) -> dict[str, Array]:
-    """Reduce the elements themselves, or the p-th powers of their sizes."""
+    """Reduce the elements, or the p-th powers of their absolute values."""
     dims = op.reduced_dims
     if not src.size:
         return {"dst": np.zeros(op.dst.dims)}

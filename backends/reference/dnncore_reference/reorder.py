@@ -1,4 +1,4 @@
-"""Reorder: dst = src; what converts is the reading and the rounding in `definition.py`."""
+"""Reorder: dst = src. Reading and rounding in `definition.py` convert layouts and types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(_op: Reorder, src: Array) -> dict[str, Array]:
-    """Leave the values as they are."""
+    """Return the values unchanged."""
     return {"dst": src}
 
 

@@ -1,4 +1,4 @@
-"""Softmax and log-softmax along one axis, and their gradients; max and sum are along the axis.
+"""Softmax and log-softmax along one axis, and their gradients. max and sum are along the axis.
 
 accurate: dst = exp(src - max) / sum(exp(src - max))
           diff_src = dst * (diff_dst - sum(diff_dst * dst))
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(op: SoftmaxForward, src: Array) -> dict[str, Array]:
-    """Normalise the exponentials, or give their logarithms."""
+    """Compute softmax, or its logarithm."""
     shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
     total = np.exp(shifted).sum(op.axis, keepdims=True)
     if op.algorithm == "log":
@@ -28,7 +28,7 @@ def forward(op: SoftmaxForward, src: Array) -> dict[str, Array]:
 
 
 def backward(op: SoftmaxBackward, dst: Array, diff_dst: Array) -> dict[str, Array]:
-    """Pull the gradient back through the normalisation."""
+    """Compute diff_src from dst and diff_dst."""
     if op.algorithm == "log":
         total = diff_dst.sum(op.axis, keepdims=True)
         return {"diff_src": diff_dst - np.exp(dst) * total}

@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(op: Sum, **srcs: Array) -> dict[str, Array]:
-    """Add up the scaled src0, src1, ..."""
+    """Sum the scaled src0, src1, ..."""
     dst = np.zeros(op.dst.dims)
     for i, scale in enumerate(op.scales):
         dst += scale * srcs[f"src{i}"]

@@ -1,8 +1,8 @@
-"""Sliding windows over images of one to three spatial dims, as convolution and pooling use them.
+"""Sliding windows over images of one to three spatial dims, for convolution and pooling.
 
-Along each dim, output y sees through tap r of its window the cell y * stride - left + r * (dilation
-+ 1) of the image. On an image surrounded by its padding, where indices start `left` earlier, tap r
-of all windows together is one strided slice; so a sum over taps is a loop over slices.
+Along each dim, tap r of output y reads cell y * stride - left + r * (dilation + 1) of the image. In
+a padded image, indices are larger by `left`, and the cells that tap r of all windows reads are one
+strided slice. A sum over taps is therefore a loop over slices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Dims = tuple[int, ...]
 
 
 class Windows:
-    """The windows of `op` with a kernel of size `kernel` from images `src` to outputs `dst`."""
+    """The windows of `op`. kernel, src, dst: the spatial dims of kernel, image and output."""
 
     def __init__(self, op: Convolution | Pooling, kernel: Dims, src: Dims, dst: Dims) -> None:
         self.kernel = kernel
@@ -35,29 +35,29 @@ class Windows:
         self.padded = tuple(map(self._extent, op.padding_l, src, range(len(src))))
 
     def _extent(self, left: int, size: int, dim: int) -> int:
-        """Cells up to the image's end or the last window's, whichever is further."""
+        """Return the number of cells up to the end of the image or of the last window."""
         last_window = (self.dst[dim] - 1) * self.strides[dim]
         last_tap = (self.kernel[dim] - 1) * self.steps[dim]
         return int(max(left + size, last_window + last_tap + 1))
 
     def taps(self) -> Iterator[Dims]:
-        """Go through every place in the kernel, in row-major order."""
+        """Iterate over all places in the kernel, in row-major order."""
         return np.ndindex(self.kernel)
 
     def pad(self, image: Array, outside: float = 0.0) -> Array:
-        """Surround the image, whose last dims are the spatial ones, by the value `outside`."""
+        """Return the image padded with the value `outside`. The last dims are the spatial dims."""
         leading = image.shape[: image.ndim - len(self.padded)]
         padded = np.full((*leading, *self.padded), outside, image.dtype)
         padded[self.inside] = image
         return padded
 
     def crop(self, padded: Array) -> Array:
-        """Give back what `pad` surrounded."""
+        """Return the image without the padding of `pad`."""
         image: Array = padded[self.inside]
         return image
 
     def cells(self, tap: Dims) -> tuple[Any, ...]:
-        """Index the cells of a padded image that all windows see through one tap."""
+        """Return the index of the cells of a padded image that one tap of all windows reads."""
         starts = [r * step for r, step in zip(tap, self.steps, strict=True)]
         return (
             ...,

@@ -1,1 +1,1 @@
-"""Local response normalisation. An operation: no other package imports it."""
+"""Local response normalisation. No other package imports this operation."""

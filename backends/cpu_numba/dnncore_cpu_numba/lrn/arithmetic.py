@@ -1,17 +1,17 @@
-"""The arithmetic of local response normalisation over buffers: tasks that a step calls by address.
+"""The arithmetic of local response normalisation over buffers. Steps call these by address.
 
-A step makes a term of each element, sums these over a window along its axis, and makes its results
-of the sums. The terms include their factors. Where the base is many orders of magnitude above k,
-terms of the gradient are below f32's range, and the gradient loses precision.
+A step computes a term for each element, sums the terms over a window along its axis, and computes
+results from the sums. The terms include their factors. If the base is many orders of magnitude
+larger than k, terms of the gradient underflow in f32, and the gradient loses precision.
 
 squares          scale * src**2
 products         unit * diff_dst * src * base**(-beta - 1); also own = diff_dst * base**-beta
-only_own         own alone, where the sums of an earlier step are the terms
+only_own         only own; the terms are the sums of an earlier step
 finish_forward   base = k + sum; dst = src * base**-beta
 finish_backward  diff_src = own - factor / unit * src * sum
 
-Quick powers are right for moderate bases, from 1 / limit to limit. A buffer with any other base,
-NaN among them, is computed in float64. Buffers do not overlap.
+The fast powers are valid for moderate bases, from 1 / limit to limit. A buffer with any other base,
+including NaN, is computed in float64. Buffers do not overlap.
 """
 
 # ruff: noqa: ARG001 - tasks of one kind are called with the same arguments
@@ -29,9 +29,9 @@ from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.pointers import f32_to_bits, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
 
-MOST_OCTAVES = 120  # of a power on either side of 1; f32 has 126
+MOST_OCTAVES = 120  # largest |log2| of a power; f32 has 126
 _ZERO, _ONE = np.float32(0), np.float32(1)
-# Reassociated, scale * src * src might overflow where its value does not.
+# With reassociation, scale * src * src may overflow although its value does not.
 _ORDERED = {"contract", "nsz"}
 
 TENSORS = Record("tensors of a window", ("result base src diff earlier", "address"))
@@ -68,16 +68,16 @@ WIDE_CALL = Record(
 
 
 def constants(op: LRN) -> dict[str, float]:
-    """The constants of an operation, by their names in `WINDOW`.
+    """Return the constants of an operation by their names in `WINDOW`.
 
-    exponent, next_exponent: -beta and -beta - 1. unit: a power of two near the size of scale * src
-    where base is about 2 * k, so that neither products nor factor are far from 1. low: the bits of
-    1 / limit; the bits of a moderate base less those have none of the bits of `outside`.
+    exponent, next_exponent: -beta and -beta - 1. unit: a power of two near the magnitude of
+    scale * src for a base of about 2 * k; it keeps products and factor near 1. low: the bits of
+    1 / limit. outside: bits that are not set in the difference of a moderate base's bits and low.
     """
     scale = op.alpha / op.divisor
     size = math.sqrt(abs(scale)) * math.sqrt(abs(op.k) or 1.0)
     unit = 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
-    # LLVM may compute base**1.5 on the way, which must not be out of range either.
+    # LLVM may compute base**1.5 as an intermediate value, which must not overflow either.
     octaves = 64
     while octaves > 1 and octaves * max(1.5, abs(op.beta)) > MOST_OCTAVES:
         octaves //= 2
@@ -90,7 +90,7 @@ def constants(op: LRN) -> dict[str, float]:
 
 @device
 def _distance(x, low):
-    """The bits of a base less those of the lowest moderate one."""
+    """Return the bits of a base minus the bits of the lowest moderate base."""
     return np.int32(f32_to_bits(x) - np.int32(low))
 
 
@@ -113,7 +113,7 @@ def wide_products(base, x, y, factor, exponent, result, count):
         store_f32(result, i, vecmath.power(load_f32(base, i), scale, exponent))
 
 
-# -- x * base**-beta, of moderate bases ------------------------------------------------------------
+# -- x * base**-beta for moderate bases ------------------------------------------------------------
 
 
 @native_function(POWER_CALL)
@@ -127,14 +127,14 @@ def _multiply_by_power(params, x, base, result, count):
 
 @native_function(POWER_CALL)
 def _multiply_by_half(params, x, base, result, count):
-    """Beta 1/2, by quick reciprocal roots."""
+    """Beta 1/2, by fast reciprocal square roots."""
     for i in range(count):
         store_f32(result, i, load_f32(x, i) * (_ONE / np.sqrt(load_f32(base, i))))
 
 
 @native_function(POWER_CALL)
 def _multiply_by_three_quarters(params, x, base, result, count):
-    """Beta 3/4, by quick reciprocal roots."""
+    """Beta 3/4, by fast reciprocal square roots."""
     for i in range(count):
         root = np.sqrt(load_f32(base, i))
         store_f32(result, i, load_f32(x, i) * (_ONE / (root * np.sqrt(root))))
@@ -142,13 +142,13 @@ def _multiply_by_three_quarters(params, x, base, result, count):
 
 @native_function(POWER_CALL)
 def _divide(params, x, base, result, count):
-    """Beta 1, by quick reciprocals."""
+    """Beta 1, by fast reciprocals."""
     for i in range(count):
         store_f32(result, i, load_f32(x, i) / load_f32(base, i))
 
 
 def power_task(beta: float) -> Task:
-    """The native function that computes x * base**-beta, a `POWER_CALL`."""
+    """Return the native function that computes x * base**-beta, a `POWER_CALL`."""
     quick = {0.5: _multiply_by_half, 0.75: _multiply_by_three_quarters, 1.0: _divide}
     task: Task = quick.get(beta, _multiply_by_power)
     return task
@@ -156,7 +156,7 @@ def power_task(beta: float) -> Task:
 
 @device
 def _multiply(params, x, base, result, count, are_moderate):
-    """x * base**-beta, of any bases."""
+    """result = x * base**-beta for any bases."""
     if are_moderate:
         POWER_CALL.call(params.power, params=params, x=x, base=base, result=result, count=count)
     else:
@@ -171,7 +171,7 @@ def _multiply(params, x, base, result, count, are_moderate):
 
 @native_function(TERMS_CALL, fastmath=_ORDERED)
 def squares(params, src, diff, base, own, terms, count):
-    """Compute the terms of forward."""
+    """Compute the forward terms."""
     scale = params.scale
     for i in range(count):
         scaled = scale * load_f32(src, i)
@@ -180,7 +180,7 @@ def squares(params, src, diff, base, own, terms, count):
 
 @native_function(TERMS_CALL, fastmath=_ORDERED | {"arcp"})
 def products(params, src, diff, base, own, terms, count):
-    """Compute the terms of backward, and `own`."""
+    """Compute the backward terms, and `own`."""
     are_moderate = _are_moderate(params, base, count)
     _multiply(params, diff, base, own, count, are_moderate)
     if are_moderate:
@@ -197,13 +197,13 @@ def products(params, src, diff, base, own, terms, count):
 
 @native_function(TERMS_CALL)
 def only_own(params, src, diff, base, own, terms, count):
-    """Compute `own` of backward, and no terms."""
+    """Compute only `own` of backward, without terms."""
     _multiply(params, diff, base, own, count, _are_moderate(params, base, count))
 
 
 @native_function(RESULTS_CALL)
 def finish_forward(params, src, base, own, total, count):
-    """Turn sums into dst, in place, and write bases."""
+    """Replace sums by dst in place, and write bases."""
     k, low, bits = params.k, params.low, np.int32(0)
     for i in range(count):
         x = k + load_f32(total, i)
@@ -214,7 +214,7 @@ def finish_forward(params, src, base, own, total, count):
 
 @native_function(RESULTS_CALL, fastmath=_ORDERED)
 def finish_backward(params, src, base, own, total, count):
-    """Turn sums into diff_src, in place."""
+    """Replace sums by diff_src in place."""
     factor = params.factor
     for i in range(count):
         shared = factor * load_f32(src, i) * load_f32(total, i)
@@ -234,7 +234,7 @@ def sum_5(a, b, c, d, e, total, count):
 
 @device
 def sum_ring(terms, rows, count, middle, reach, length, total):
-    """The sums of the rows around the middle one that exist."""
+    """total = the sum of the existing rows of a window around the middle row."""
     low = middle - reach if middle > reach else 0
     high = middle + reach + 1 if middle + reach < length else length
     if high - low == 5:
@@ -257,6 +257,6 @@ def add(x, total, count):
 
 @device
 def fill(x, value, count):
-    """x = value everywhere."""
+    """Set all elements of x to a value."""
     for i in range(count):
         store_f32(x, i, value)

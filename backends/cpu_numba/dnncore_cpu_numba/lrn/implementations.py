@@ -1,7 +1,8 @@
 """Local response normalisation forward and backward: sums over windows, one axis after another.
 
-Across channels there is one step, from the tensors to the tensors. Within channels the sums of all
-spatial dims but the last one go through the scratchpad. See `lrn/tasks.py` for the loops.
+Across channels there is one step, which reads and writes tensors. Within channels there is one step
+per spatial dim. All steps but the last store their sums in the scratchpad. `lrn/tasks.py` contains
+the loops.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKe
 from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, is_streamed, refuse_long, walked
 
-_MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
-_MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
-_GRAIN = 2048  # elements of a part at least
+_MOST_COLUMNS = 512  # most columns of a slab; two rings of 10 KB for windows of 5 rows
+_MOST_POINTS = 128  # most points of a part of a row; 32 KB of each tensor with 64 channels
+_GRAIN = 2048  # least elements of a part
 _ALIGNMENT = 64  # bytes
 
 
 @dataclass(frozen=True)
 class _Window:
-    """One step: what it sums along which axis, and what it makes of the sums."""
+    """One step: the axis of its sums, and the functions that compute terms and results."""
 
     axis: int
-    make_terms: Task | None  # None: the terms are the sums of an earlier step, and no more
+    make_terms: Task | None  # None: the terms are the sums of an earlier step
     make_results: Task | None  # None: the results are the sums
-    tensors: Mapping[str, Tensor]  # by their names in `arithmetic.TENSORS`
+    tensors: Mapping[str, Tensor]  # by the names in `arithmetic.TENSORS`
 
     def named(self, record: Record) -> dict[str, Tensor]:
-        """The tensors that a record names. An absent one has no address and stays there."""
+        """Return the tensors that a record names. Absent ones have address 0 and strides 0."""
         dims = self.tensors["result"].desc.dims
         absent = Tensor(0, MemoryDesc(dims, strides=(0,) * len(dims)))
         return {name: self.tensors.get(name, absent) for name in record.fields}
 
     def rows(self, tensors: Mapping[str, Tensor], most: int) -> Iterator[Nest]:
-        """Cover all dims but the axis; the innermost loop has at most `most` columns."""
+        """Yield nests over all dims but the axis. The innermost loop has at most `most` columns."""
         dims = self.tensors["result"].desc.dims
         descs = [tensor.desc for tensor in tensors.values()]
         for nest in nests(dims, descs, without=(self.axis,)):
@@ -65,7 +66,7 @@ class LRNImplementation(Implementation[LRN]):
     takes_repeats = True
 
     def accept(self, op: LRN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and post-ops."""
+        """Accept every layout with strides, and post-ops."""
         op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
         workspace = op.workspace_desc(hint)
         lengths = (op.src.dims[axis] for axis in op.window_dims)
@@ -90,7 +91,7 @@ def _all_steps(op: LRN, workspace: MemoryDesc | None, result: Tensor) -> list[St
 
 
 def _sums_bytes(op: LRN) -> int:
-    """The scratchpad for sums between the steps, laid out like the result."""
+    """Return the bytes of sums between the steps. They have the layout of the result."""
     nbytes = _sums(op).nbytes if len(op.window_dims) > 1 else 0
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
@@ -109,7 +110,7 @@ def _refuse_windows(op: LRN) -> Refused | None:
 
 
 def _windows(op: LRN, tensors: Mapping[str, Tensor]) -> list[_Window]:
-    """The steps of an operation, the innermost axis first."""
+    """Return the steps of an operation, the innermost axis first."""
     forward = "dst" in tensors
     starts = {"src": tensors["src"]}
     if not forward:
@@ -130,7 +131,7 @@ def _windows(op: LRN, tensors: Mapping[str, Tensor]) -> list[_Window]:
 
 
 def _steps(window: _Window, op: LRN) -> list[Step]:
-    """The steps that sum in buffers."""
+    """Return the steps that sum in buffers."""
     tensors = window.named(arithmetic.TENSORS)
     length = op.src.dims[window.axis]
     reach = min(op.half_window, length - 1)
@@ -165,14 +166,14 @@ def _steps(window: _Window, op: LRN) -> list[Step]:
 
 
 def _conversion(name: str, desc: MemoryDesc) -> int:
-    """The address of the kernel that reads or writes rows of a tensor."""
+    """Return the address of the kernel that converts rows of a tensor; 0 for f32."""
     if name == "result":
         return conversion("f32", desc.data_type)
     return conversion(desc.data_type, "f32")
 
 
 def _suits_rows(window: _Window, op: LRN) -> bool:
-    """Whether the kernel serves: whole vectors along the axis, and one step from src to result."""
+    """Whether `LrnKernel` applies: whole vectors along the axis, one step from src to result."""
     descs = [tensor.desc for tensor in window.tensors.values()]
     sizes = {desc.padded_dims[window.axis] for desc in descs}
     in_vectors = (
@@ -181,14 +182,14 @@ def _suits_rows(window: _Window, op: LRN) -> bool:
         for desc in descs
     )
     one_step = "earlier" not in window.tensors and window.make_results is not None
-    # With a larger alpha squares may be out of range below sums that are not.
+    # With a larger alpha, squares may underflow although scaled sums do not.
     quick = op.beta in POWERS and op.half_window < LANES and abs(op.alpha) < MOST_ALPHA
     whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
     return one_step and quick and whole
 
 
 def _row_steps(window: _Window, op: LRN) -> list[Step]:
-    """The steps of the kernel."""
+    """Return the steps that call `LrnKernel`."""
     tensors, axis = window.named(POINT), window.axis
     result, forward = tensors["result"], "diff" not in window.tensors
     length, vectors = op.src.dims[axis], result.desc.padded_dims[axis] // LANES
@@ -221,12 +222,12 @@ def _row_steps(window: _Window, op: LRN) -> list[Step]:
 
 
 def _grain(length: int, row: Loop) -> int:
-    """The least items of a part, each of so many places along the axis."""
+    """Return the least items of a part. An item has `length` places along the axis per point."""
     return -(-_GRAIN // (length * row.extent))
 
 
 def _are_lines(window: _Window) -> bool:
-    """Whether all that is written is cache lines in order if the first one is."""
+    """Whether all stores are whole cache lines in order if the first address is aligned."""
     written = [window.tensors[name] for name in ("result", "base") if name in window.tensors]
     if any(tensor.desc.itemsize < 4 and tensor.desc.inner_blocks for tensor in written):
         return False
@@ -239,7 +240,7 @@ def _are_lines(window: _Window) -> bool:
 
 
 def _piece(desc: MemoryDesc, axis: int) -> int:
-    """The length of runs of places along an axis that are neighbours in memory."""
+    """Return the length of contiguous runs of places along an axis."""
     inner = [size for dim, size in desc.inner_blocks if dim == axis]
     if not inner:
         return desc.dims[axis] if desc.strides[axis] == 1 else 1

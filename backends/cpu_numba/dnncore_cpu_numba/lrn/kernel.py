@@ -1,16 +1,17 @@
-"""The kernel of local response normalisation along an axis whose places are neighbours in memory.
+"""The kernel of local response normalisation along an axis that is contiguous in memory.
 
-At each point the axis is a row of vectors. A term is computed for each lane; a window's sum is
-made of the terms of three vectors, shifted against each other in registers. The row is walked once,
-so that no term is computed twice:
+At each point, the axis is a row of vectors. Each lane has a term. The sums of windows are computed
+from the terms of three vectors by shifting them in registers. A row is read once, and each term is
+computed once:
 
     forward     term = src**2                                   base = k + scale * sum
                 dst = src * base**-beta
     backward    term = unit * diff_dst * src * base**(-beta - 1)
                 diff_src = diff_dst * base**-beta - factor / unit * src * sum
 
-Quick powers are right for bases from 2**-64 to 2**64. Where there is any other base, NaN among
-them, all rows are walked again: terms include scale, and a task computes the powers in float64.
+The fast powers are valid for bases from 2**-64 to 2**64. If any base is outside, including NaN, all
+rows are computed again: forward terms then include scale, and a task computes the powers in
+float64.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
 
 LANES = 16
 POWERS = (0.5, 0.75, 1.0)
-"""The betas for which base**-beta is made of reciprocal roots."""
+"""The betas for which base**-beta is computed from reciprocal square roots."""
 MOST_ALPHA = 2.0**60
-"""Below it, what is lost of squares that are no normal numbers is nothing to a moderate base."""
+"""Below this alpha, the error of subnormal squares is negligible for a moderate base."""
 POINT = Record("tensors at a point", ("result base src diff", "address"))
 FIELDS = Record(
     "fields of the LRN kernel",
@@ -44,21 +45,21 @@ FIELDS = Record(
     ("wide", "address", "a `WIDE_CALL`"),
 )
 LRN_CALL = Record("LRN kernel", ("tensors", Pointer(POINT)), ("fields", Pointer(FIELDS)))
-LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # of the bases for which quick powers are right
-QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
+LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # start and size of the valid bases, as bits
+QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton step
 VECTOR = vir.vector_of(LANES)
 INTEGERS = ir.VectorType(I32, LANES)
-AHEAD = 8  # points from what is read to what is prefetched (measured)
+AHEAD = 8  # prefetch distance in points; measured
 
 
 @dataclass(frozen=True)
 class LrnKernel(NativeKernel):
     """A class of kernels.
 
-    reach: places on each side of a window. keeps_base: forward writes it.
-    source, target: the types of src and diff, and of the result; the base is f32.
-    fetches: what is read is prefetched. The vectors of a row of blocks are read in more streams
-    than the processor's own prefetching follows (measured: 2.5 times as quick with 9 MB a tensor).
+    reach: the places of a window on each side. keeps_base: forward stores the base.
+    source, target: the types of src and diff, and of the result. The base is f32.
+    fetches: prefetch inputs in software. The vectors of a row of blocks are more streams than the
+    hardware prefetcher follows (measured: 2.5 times as fast with 9 MB per tensor).
     """
 
     ARGUMENTS = LRN_CALL
@@ -79,7 +80,7 @@ class LrnKernel(NativeKernel):
 
 @dataclass(frozen=True)
 class _Row:
-    """A vector of the row: its terms, and what its results are made of."""
+    """A vector of the row: its terms, and the values that its results need."""
 
     terms: Value
     src: Value
@@ -103,14 +104,14 @@ class _Emitter:
         self.ahead = {n: builder.mul(self.fields[f"{n}_point"], I64(AHEAD)) for n in fetched}
 
     def emit(self) -> None:
-        """Walk the row of each point, and all of them again where a base is out of range."""
+        """Emit the loop over points, and a second one for the case that a base is out of range."""
         builder, name = self.builder, f"llvm.vector.reduce.or.v{LANES}i32"
         odd = vir.intrinsic(builder, name, I32, [self._points(wide=False)])
         with builder.if_then(builder.icmp_unsigned(">=", odd, I32(RANGE_BITS)), likely=False):
             self._points(wide=True)
 
     def _points(self, *, wide: bool) -> Value:
-        """Walk all rows; the integers returned reach RANGE_BITS where a base is out of range."""
+        """Compute all rows. A returned integer is >= RANGE_BITS if a base is out of range."""
         builder, fields = self.builder, self.fields
         self.wide = wide
 
@@ -160,7 +161,7 @@ class _Emitter:
             factor = builder.fmul(self.constants["scale"], src) if self.wide else src
             return _Row(builder.fmul(factor, src), src, src)
         left = builder.sub(self.fields["length"], builder.mul(v, I64(LANES)))
-        inside = vir.first_lanes(builder, left, LANES)  # bases that pad a block are 0
+        inside = vir.first_lanes(builder, left, LANES)  # bases in the padding of blocks are 0
         base = builder.select(inside, self._load("base", v), vir.constant(VECTOR, 1.0))
         diff, unit = self._load("diff", v), self.constants["unit"]
 
@@ -174,7 +175,7 @@ class _Emitter:
         return _Row(term, src, own)
 
     def _finish(self, v: Value, before: Value, middle: _Row, after: Value) -> None:
-        """Sum the windows of a vector and store its results."""
+        """Sum the windows of a vector and store the results."""
         builder, constants = self.builder, self.constants
         total = middle.terms
         for shift in range(1, self.kernel.reach + 1):
@@ -204,7 +205,7 @@ class _Emitter:
     def _wide(
         self, base: Value, x: Value, exponent: float, y: Value | None = None, factor: Value = None
     ) -> Value:
-        """factor * x * y * base**exponent in float64; y and factor are 1 where they are absent."""
+        """Return factor * x * y * base**exponent in float64. Absent y and factor are 1."""
         builder = self.builder
         *rooms, result = (builder.ptrtoint(room, I64) for room in self.rooms)
         inputs = [base, x] if y is None else [base, x, y]
@@ -218,7 +219,7 @@ class _Emitter:
         return builder.load(self.rooms[-1], typ=VECTOR, align=4)
 
     def _powers(self, base: Value) -> tuple[Value, Value]:
-        """base**-beta and 1 / base; bases out of range are noted."""
+        """Return base**-beta and 1 / base. Records bases out of range."""
         builder = self.builder
         bits = builder.bitcast(base, INTEGERS)
         low = ir.Constant(INTEGERS, [LOW_BITS] * LANES)

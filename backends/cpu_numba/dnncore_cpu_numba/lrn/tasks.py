@@ -1,9 +1,9 @@
 """The native loops of local response normalisation: sums over a window along one axis.
 
-See `lrn/arithmetic.py` for the steps. An item is some columns, neighbouring vectors along the axis.
-`vectors` keeps each in one piece in its buffers, with zeros between them in which windows that
-reach over the borders end; `slabs` goes from place to place of the axis with all columns and keeps
-a window's rows in a ring; `rows` leaves all to a kernel.
+`lrn/arithmetic.py` defines the steps. An item is some columns. A column is all places along the
+axis. `vectors` stores each column contiguously in buffers, with zeros between columns for windows
+that cross the borders. `slabs` computes place by place for all columns, and keeps the rows of a
+window in a ring buffer. `rows` calls a kernel.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from dnncore_cpu_numba.lrn.arithmetic import (
 )
 from dnncore_cpu_numba.lrn.kernel import FIELDS, LRN_CALL, POINT
 
-TILE = 2048  # floats of a buffer of `vectors`: five of them fit into a first-level cache
-RING = 16384  # floats of a ring of `slabs`, which should use a part of it only
-_UNIT = 64  # loops run over whole units: four vectors, as LLVM unrolls them
-_BUFFER = (TILE + _UNIT) // 2  # int64
+TILE = 2048  # floats of a buffer of `vectors`; five buffers fit into a first-level cache
+RING = 16384  # floats of a ring of `slabs`; usually only a part is used
+_UNIT = 64  # loops run over whole units of four vectors, because LLVM unrolls them by four
+_BUFFER = (TILE + _UNIT) // 2  # size in int64
 _RING_BUFFER = RING // 2
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _RESULT, _BASE, _SRC, _DIFF, _EARLIER = (
@@ -51,14 +51,14 @@ ROWS = Record(
 
 
 def room(length: int, reach: int) -> int:
-    """The number of columns of a length that fit into the buffers of `vectors`."""
+    """Return the number of columns of a length that fit into the buffers of `vectors`."""
     pitch, head = (-(-count // WIDTH) * WIDTH for count in (length + reach, reach))
     return (TILE - 2 * head) // pitch
 
 
 @task(WINDOW)
 def vectors(params, begin, end):
-    """Columns in one piece each, as they are in memory, or in blocks of it."""
+    """Compute columns that are contiguous in memory, or contiguous in blocks."""
     columns, length = params.columns, params.length
     reach, read, write = params.reach, params.read, params.write
     make_terms, make_results = params.make_terms, params.make_results
@@ -100,7 +100,7 @@ def vectors(params, begin, end):
 
 @task(WINDOW)
 def slabs(params, begin, end):
-    """All columns, place by place."""
+    """Compute all columns, place by place."""
     columns, length = params.columns, params.length
     reach, read, write = params.reach, params.read, params.write
     make_terms, make_results = params.make_terms, params.make_results
@@ -145,7 +145,7 @@ def slabs(params, begin, end):
 
 @task(ROWS)
 def rows(params, begin, end):
-    """Some points each, by a kernel that walks along the axis; see `lrn/kernel.py`."""
+    """Compute some points per item by a kernel that runs along the axis; see `lrn/kernel.py`."""
     position, tensors = stack(MAX_LOOPS), POINT.room()
     seek(params.nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
@@ -187,7 +187,7 @@ def _row(function, params, tensors, tensor, place, buffer):
 
 @device
 def _aligned(count):
-    """A number of floats, rounded up to whole vectors."""
+    """Return a number of floats, rounded up to whole vectors."""
     return (count + WIDTH - 1) // WIDTH * WIDTH
 
 
@@ -196,15 +196,16 @@ def _aligned(count):
 
 @device
 def _distance(params, places, place):
-    """The bytes from a place to the next one."""
+    """Return the bytes from a place to the next one."""
     following = min(place + 1, params.length - 1)
     return load_i64(places, following) - load_i64(places, place)
 
 
 def _copies(way: str, copy_vector):
-    """The native functions that "read" columns or a place into a buffer, or "write" them back.
+    """Return the native functions that copy columns, and a place of all columns.
 
-    copy_vector: copies `WIDTH` floats, and prefetches memory that is needed later.
+    way: "read" copies to a buffer, "write" copies back. copy_vector: copies `WIDTH` floats and
+    prefetches memory that is needed later.
     """
     reads = way == "read"
 
@@ -217,7 +218,7 @@ def _copies(way: str, copy_vector):
 
     @device
     def move(memory, buffer, count, distance):
-        """Copy f32, and prefetch what lies `distance` bytes further on in memory."""
+        """Copy f32, and prefetch memory at a distance in bytes."""
         source, target = (memory, buffer) if reads else (buffer, memory)
         whole = count // WIDTH * WIDTH
         for i in range(0, whole, WIDTH):
@@ -226,7 +227,7 @@ def _copies(way: str, copy_vector):
             store_f32(target, i, load_f32(source, i))
 
     def pieces(params, tensors, tensor, buffer, pitch):
-        """The columns of an item, piece by piece of the axis."""
+        """Copy the columns of an item, one contiguous piece of the axis after another."""
         columns, length = params.columns, params.length
         size, kernel = params.sizes[tensor], params.kernels[tensor]
         stride, places = size * params.strides[tensor], params.places[tensor]
@@ -242,7 +243,7 @@ def _copies(way: str, copy_vector):
                     move(origin + column * stride, inside, count, columns * stride)
 
     def row(params, tensors, tensor, place, buffer):
-        """One place of all columns."""
+        """Copy one place of all columns."""
         columns, stride = params.columns, params.strides[tensor]
         places = params.places[tensor]
         memory = load_i64(tensors, tensor) + load_i64(places, place)
@@ -267,4 +268,4 @@ def _copies(way: str, copy_vector):
 )  # fmt: skip
 VECTORS = vectors, _READ_PIECES, _WRITE_PIECES
 SLABS = slabs, _READ_ROW, _WRITE_ROW
-"""A way: the task of a step, and those that it calls to read and write buffers."""
+"""(the task of a step, the functions that it calls to read and to write buffers)."""

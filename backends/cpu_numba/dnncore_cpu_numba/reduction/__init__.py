@@ -1,1 +1,1 @@
-"""Reduction of dims of a tensor. An operation: no other package imports it."""
+"""Reduction of dims of a tensor. No other package imports this operation."""

@@ -1,9 +1,9 @@
-"""Reduction: which rows of src are folded into which results, and in how many parts.
+"""Reduction: assigns rows of src to results, and divides the work into parts.
 
-Where src's innermost dim is kept, rows of results are folded place by place; where it is reduced,
-one result at a time from rows of src. Where there are few results, each is folded in parts, whose
-outcomes lie in the scratchpad until a second step folds those. How many parts depends on the
-problem only, not on the number of threads.
+If src's innermost dim is kept, rows of results are reduced place by place. If it is reduced, single
+results are reduced from rows of src. If there are few results, each one is reduced in parts. The
+outcomes of the parts are stored in the scratchpad, and a second step reduces them. The number of
+parts depends only on the problem, not on the thread count.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 SRC_ARG, DST_ARG = Arg(0), Arg(1)
-DST, SRC = 0, 1  # in nests
-_SHORT = 64  # elements; shorter rows are not worth a call
-_FEW = 16  # elements; a row of fewer is no vector
-_LONG = 1 << 14  # elements of a row that is folded at once, where there are few results
-_WIDE = 512  # elements of a row made of short ones at most
-_PARTS = 64  # items at least, if there is enough work
-_PART = 1 << 15  # elements of a part at least, where there are several
-_GRAIN = 4096  # elements that a thread folds at least
+DST, SRC = 0, 1  # tensor numbers in nests
+_SHORT = 64  # elements; a call per row is too slow for shorter rows
+_FEW = 16  # elements; shorter rows do not fill a vector
+_LONG = 1 << 14  # most elements of a row that is folded at once if there are few results
+_WIDE = 512  # most elements of a row that consists of short rows
+_PARTS = 64  # least work items if there is enough work
+_PART = 1 << 15  # least elements of a part if there are several
+_GRAIN = 4096  # least elements of a thread's part
 _ALIGNMENT = 64  # bytes
 
 
 class ReductionImplementation(Implementation[Reduction]):
-    """Rows folded into accumulators in the first-level cache."""
+    """Reduction of rows into accumulators in the first-level cache."""
 
     name = "cpu_numba:simd"
     data_types = (*FLOATS, *INTEGERS)
@@ -43,7 +43,7 @@ class ReductionImplementation(Implementation[Reduction]):
     takes_repeats = True
 
     def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and post-ops."""
+        """Accept every layout with strides, and post-ops."""
         if op.algorithm not in FINISHES:
             return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         op = op.resolve_any(dst=op.src)
@@ -58,7 +58,7 @@ class ReductionImplementation(Implementation[Reduction]):
 
 
 def _is_exact(op: Reduction) -> bool:
-    """Whether whole numbers are folded without rounding: neither products nor true powers."""
+    """Whether integers are reduced without rounding: no products, and no powers but squares."""
     plain = op.algorithm in ("max", "min", "sum", "mean")
     return plain or (op.is_norm and (op.p == 1 or (op.p == 2 and "power_p" in op.algorithm)))
 
@@ -67,10 +67,11 @@ def _is_exact(op: Reduction) -> bool:
 class _Piece:
     """Places of src that are folded into a nest of results.
 
-    results: over (target, src). places: of one result, over src, from its first one on.
-    way: see `tasks.py`; in lanes and rows, the innermost loop of places is folded at once.
-    beside: how many outcomes of each part are kept side by side, which makes short rows longer; the
-    results' outermost loop runs over them.
+    results: a nest over (target, src). places: a nest over src for one result, relative to its
+    first place.
+    way: see `tasks.py`. For lanes and rows, the innermost loop of places is folded at once.
+    beside: the number of separate outcomes per part, which makes short rows longer. The outermost
+    loop of results runs over them.
     """
 
     results: Nest
@@ -80,12 +81,12 @@ class _Piece:
 
     @property
     def outcomes(self) -> int:
-        """The number of outcomes for each result."""
+        """The number of outcomes per result."""
         return self.parts * self.beside
 
     @property
     def steps(self) -> int:
-        """The number of rows that are folded into a result or a row of results."""
+        """The number of rows that are folded into one result or one row of results."""
         return self.places.size if self.way == "columns" else self.places.without(1).size
 
     @property
@@ -98,18 +99,18 @@ class _Piece:
 
     @property
     def parts(self) -> int:
-        """The number of parts of the steps."""
+        """The number of parts that the steps are divided into."""
         items = -(-self.results.size // self.width)
         work = self.results.size * self.places.size // _PART
         parts = max(1, min(self.steps, -(-_PARTS // items), work))
-        return -(-self.steps // -(-self.steps // parts))  # of equal length, but for the last
+        return -(-self.steps // -(-self.steps // parts))  # equal lengths except the last part
 
 
 @dataclass(frozen=True)
 class _Fold:
     """The fold of a piece into dst or into outcomes in the scratchpad.
 
-    source: src, or outcomes in the scratchpad. part_bytes: of the outcomes of one part.
+    source: src, or outcomes in the scratchpad. part_bytes: bytes of the outcomes of one part.
     """
 
     piece: _Piece
@@ -118,7 +119,7 @@ class _Fold:
     part_bytes: int = 0
 
     def steps(self, op: Reduction, result: Tensor) -> Iterator[Step]:
-        """Make the steps; compiles what they need. result: stands for dst."""
+        """Yield the steps. Compiles their functions. result: the tensor in place of dst."""
         piece, again = self.piece, isinstance(self.source, Scratch)
         mapped, plain = _rules(op)
         rule = plain if again else mapped
@@ -161,7 +162,7 @@ class _Fold:
 
 
 def _plan(op: Reduction) -> tuple[list[_Fold], int]:
-    """The folds of a reduction, and the bytes of the scratchpad that they need."""
+    """Return the folds of a reduction, and the bytes of scratchpad that they need."""
     folds: list[_Fold] = []
     nbytes = 0
     for pieces in _pieces(op):
@@ -175,7 +176,10 @@ def _plan(op: Reduction) -> tuple[list[_Fold], int]:
 
 
 def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
-    """Folds into the scratchpad, a row of outcomes for each part, then of those; their bytes."""
+    """Return folds through the scratchpad, and the bytes of outcomes.
+
+    The pieces are folded into rows of outcomes, one per part. The last fold reduces the outcomes.
+    """
     results = pieces[0].results
     if pieces[0].beside > 1:
         results = Nest(results.offsets, results.loops[1:])
@@ -184,7 +188,7 @@ def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
     for piece in pieces:
         dense = _dense(piece.results)
         if piece.beside > 1:
-            dense = dense.ordered(SRC)  # joins the row with its neighbours
+            dense = dense.ordered(SRC)  # joins neighbouring short rows
         target = Scratch(start + nbytes * count)
         dense_piece = replace(piece, results=dense)
         folds.append(_Fold(dense_piece, target, part_bytes=nbytes * piece.beside))
@@ -200,7 +204,7 @@ def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
 
 
 def _pieces(op: Reduction) -> list[list[_Piece]]:
-    """The nests of src that are folded into the same results, for each part of dst."""
+    """Return the pieces of src that are folded into the same results, for each part of dst."""
     found: dict[int, list[_Piece]] = {}
     quick = _rules(op)[0].rows is not None
     for nest in nests(op.src.dims, (op.dst.with_offset0(0), op.src)):
@@ -213,9 +217,9 @@ def _pieces(op: Reduction) -> list[list[_Piece]]:
 
 
 def _rows(results: Nest, places: Nest, *, quick: bool) -> Iterator[_Piece]:
-    """Choose the rows, and cut those that are too long for one thread.
+    """Yield pieces: choose the rows, and split rows that are too long for one thread.
 
-    quick: whether there is a kernel of many rows.
+    quick: whether `RowsKernel` supports the algorithm.
     """
     row = places.loops[-1] if places.loops else Loop(1, (0,))
     inner = results.loops[-1].strides[SRC] if results.loops else row.strides[0]
@@ -237,7 +241,7 @@ def _rows(results: Nest, places: Nest, *, quick: bool) -> Iterator[_Piece]:
 
 
 def _widened(results: Nest, places: Nest) -> Iterator[_Piece]:
-    """Fold several short rows at a time if they follow each other in memory."""
+    """Yield pieces that fold several short rows at a time if these are contiguous in memory."""
     width = results.size
     row = places.loops[-1] if places.loops else Loop(1, (0,))
     beside = min(row.extent, _WIDE // width)
@@ -253,7 +257,7 @@ def _widened(results: Nest, places: Nest) -> Iterator[_Piece]:
 
 
 def _dense(results: Nest) -> Nest:
-    """The results one behind the other in the target, in the order of the loops."""
+    """Return results that are contiguous in the target, in the order of the loops."""
     loops: list[Loop] = []
     size = 1
     for loop in reversed(results.loops):
@@ -263,7 +267,7 @@ def _dense(results: Nest) -> Nest:
 
 
 def _rules(op: Reduction) -> tuple[ReductionFold, ReductionFold]:
-    """The folds of src and of outcomes."""
+    """Return the folds of src and of outcomes."""
     if op.is_norm:
         mapped, plain = {1.0: "sizes", 2.0: "squares"}.get(op.p, "powers"), "sum"
     else:

@@ -1,8 +1,9 @@
-"""The kernel that folds rows of neighbouring elements, each into one accumulator, in registers.
+"""The kernel that folds contiguous rows, each into one accumulator, in registers.
 
     sums[i] = both(sums[i], each(src[i * stride]), each(src[i * stride + 1]), ...)    for all rows i
 
-It is a native function of `FOLD_CALL`: numba's compiler makes scalars of loops as short as a row's.
+The kernel is a native function of `FOLD_CALL`. It is emitted because numba does not vectorise loops
+as short as a row.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ FOLD_CALL = Record(
 )
 
 AT_ONCE = 4  # vectors that are folded at a time
-AHEAD = 4096  # bytes from what is folded to what is prefetched
+AHEAD = 4096  # prefetch distance in bytes
 I32 = ir.IntType(32)
 
 
@@ -58,7 +59,7 @@ I32 = ir.IntType(32)
 class RowsKernel(NativeKernel):
     """A class of kernels.
 
-    map, combine: of MAPS and COMBINATIONS. source: the type of what is folded.
+    map, combine: keys of MAPS and COMBINATIONS. source: the type of src.
     """
 
     ARGUMENTS = FOLD_CALL
@@ -75,8 +76,8 @@ class RowsKernel(NativeKernel):
 class _Emitter:
     """The code of one kernel.
 
-    The largest and the smallest are found without NaN, which are counted beside them: what a
-    comparison yields need not be waited for then.
+    Maxima and minima ignore NaN. A separate mask records NaN. This shortens the dependency chain,
+    because comparisons for NaN do not wait for earlier results.
     """
 
     def __init__(self, kernel: RowsKernel, builder: Builder, args: dict[str, Value]) -> None:
@@ -91,7 +92,7 @@ class _Emitter:
         self.start = vir.repeat(builder, start, self.vector)
 
     def emit(self) -> None:
-        """Fold row by row."""
+        """Emit the loop over rows."""
         builder, args = self.builder, self.args
         src, sums = (vir.address(builder, args[name]) for name in ("src", "sums"))
         step = builder.mul(args["stride"], I64(self.size))
@@ -111,7 +112,10 @@ class _Emitter:
         vir.loop(builder, args["count"], [], row)
 
     def _row(self, x: Value) -> tuple[Value, Value]:
-        """(mask of NaN, outcome) of several vectors at a time, then of one, then of the rest."""
+        """Fold a row: several vectors at a time, then single vectors, then the remainder.
+
+        Returns (mask of NaN, outcome).
+        """
         builder, lanes = self.builder, self.vector.count
         nan, folded = self.bits(0), [self.start] * AT_ONCE
         left = self.length
@@ -126,7 +130,7 @@ class _Emitter:
         return nan, self._of_lanes(total)
 
     def _turns(self, x: Value, count: Value, state: Sequence[Value]) -> list[Value]:
-        """Fold as many vectors a turn as there are accumulators; the state begins with NaN's."""
+        """Fold one vector per accumulator in each iteration. state: NaN mask, accumulators."""
         builder, size = self.builder, self.size * self.vector.count
 
         def turn(index: Value, inside: Sequence[Value]) -> list[Value]:
@@ -146,7 +150,7 @@ class _Emitter:
         return load_as_f32(self.builder, place, self.source, self.vector.count, mask)
 
     def _nan(self, nan: Value, values: Sequence[Value]) -> Value:
-        """The mask of NaN, with those of these values. One comparison covers two vectors."""
+        """Add the NaN of values to the mask. One comparison covers two vectors."""
         if not self.heeds_nan:
             return nan
         builder = self.builder
@@ -156,7 +160,7 @@ class _Emitter:
         return nan
 
     def _rest(self, x: Value, count: Value, nan: Value, folded: Value) -> tuple[Value, Value]:
-        """Fold less than a vector, if anything."""
+        """Fold the remainder, which is less than a vector and may be empty."""
         builder, before = self.builder, self.builder.block
         with builder.if_then(builder.icmp_signed(">", count, I64(0))):
             mask = vir.first_lanes(builder, count, self.vector.count)
@@ -168,7 +172,7 @@ class _Emitter:
         return merged[0], merged[1]
 
     def _of_lanes(self, vector: Value) -> Value:
-        """The lanes of a vector folded, in halves."""
+        """Fold the lanes of a vector to a scalar, by halves."""
         builder, lanes = self.builder, vector.type.count
         while lanes > 1:
             lanes //= 2

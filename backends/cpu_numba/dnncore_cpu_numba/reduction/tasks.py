@@ -1,20 +1,20 @@
-"""The native loops of reduction: fold what many places of src hold into a few results.
+"""The native loops of reduction: fold many elements of src into a few results.
 
-Each element of src is mapped, the mapped ones are combined, and the outcome is finished:
+Each element of src is mapped, the mapped values are combined, and the outcome is finished:
 
 map         x, |x|, x**2, |x|**p
 combine     larger, smaller, sum, product
-finish      as it is, / n, max(t, eps), t + eps, or the p-th root of these two
+finish      t, t / n, max(t, eps), t + eps, or the p-th root of the last two
 
-An item is a part of the places that belong to a row of results. At each step a native function of
-the algorithm folds a part of src into accumulators:
+An item is a part of the places of a row of results. In each step, a native function of the
+algorithm folds a part of src into accumulators:
 
-columns     an element into the accumulator of each of neighbouring results
-rows        a row into the accumulator of each of neighbouring results
-lanes       a long row of one result, whose elements are dealt out to `LANES` accumulators
+columns     one element into the accumulator of each of several neighbouring results
+rows        one row into the accumulator of each of several neighbouring results
+lanes       one long row of a single result, distributed over `LANES` accumulators
 
-After each `_PATIENCE` steps the sums are folded into totals. So rounding errors remain smaller
-than those of one long sum.
+After each `_PATIENCE` steps the sums are folded into totals. Rounding errors are therefore smaller
+than in one long sum.
 """
 
 # ruff: noqa: ARG005 - maps have the same parameters
@@ -38,12 +38,12 @@ from dnncore_cpu_numba.codegen.vector_ir import bytes_of
 from dnncore_cpu_numba.copies.typed_rows import convert_row
 from dnncore_cpu_numba.reduction.kernel import FOLD, FOLD_CALL, MAPS, SOURCE, TENSORS, RowsKernel
 
-COLUMNS = 1024  # results of a row at most
+COLUMNS = 1024  # most results of a row
 LANES = 64
-_STRETCH = 4 * LANES  # elements that are folded before the sums in memory are touched
-_AHEAD = 4096  # bytes from what is folded to what is prefetched
-_BUFFER = COLUMNS // 2  # int64
-_PATIENCE = 256  # steps that are folded into sums before these are folded into totals
+_STRETCH = 4 * LANES  # elements that are combined before the sums in memory are updated
+_AHEAD = 4096  # prefetch distance in bytes
+_BUFFER = COLUMNS // 2  # size in int64
+_PATIENCE = 256  # steps that are folded into sums before the sums are folded into totals
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
 FINISHES = {
@@ -52,12 +52,12 @@ FINISHES = {
     "norm_lp_power_p_max": 2, "norm_lp_power_p_sum": 3,
     "norm_lp_max": 4, "norm_lp_sum": 5,
 }  # fmt: skip
-"""The algorithms, and the number of what each does at the end."""
+"""Algorithm -> the number of its last computation; see `_finish`."""
 
 
 @task(FOLD)
 def fold(params, begin, end):
-    """Fold parts of rows of results; see the head of this file."""
+    """Fold parts of rows of results, as the module docstring describes."""
     parts, per_part = params.parts, params.per_part
     width, length = params.width, params.length
     function, merge = params.function, params.merge
@@ -114,7 +114,7 @@ def _fill(x, value, count):
 
 @device
 def _finish(params, x, count):
-    """Turn what was folded into the result."""
+    """Compute the result from the folded values."""
     finish, p = params.finish, params.power
     divisor, eps = params.divisor, params.eps
     if finish == 1:
@@ -137,7 +137,7 @@ def _finish(params, x, count):
 
 @exact
 def _divided(x, divisor):
-    return x / divisor  # not multiplied by the reciprocal, which would round twice
+    return x / divisor  # multiplying by the reciprocal would round twice
 
 
 # -- algorithms ------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _divided(x, divisor):
 
 def _larger(x, y):
     larger = y if y > x else x
-    return y if y != y else larger  # NaN stays
+    return y if y != y else larger  # NaN propagates
 
 
 def _smaller(x, y):
@@ -169,7 +169,10 @@ _BOTH: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class ReductionFold:
-    """The ways to fold, if there are such; see the head of this file. start: of an empty set."""
+    """The native functions of the ways to fold; rows: None if not supported.
+
+    start: the result of an empty set.
+    """
 
     columns: Task
     lanes: Task
@@ -179,9 +182,9 @@ class ReductionFold:
 
 @functools.cache
 def fold_of(rule: str, source: str = "f32") -> ReductionFold:
-    """The native functions of a rule for a type of what is folded.
+    """Return the native functions of a rule. source: the type of src.
 
-    `columns` of nothing folds the lanes into the first.
+    Called with count 0, `columns` folds all lanes into the first one.
     """
     first, combine, map_ = RULES[rule]
     each, both = device(_EACH[map_]), device(_BOTH[combine])
@@ -225,7 +228,7 @@ def fold_of(rule: str, source: str = "f32") -> ReductionFold:
 
 @device
 def _fold_lanes(sums, both):
-    """Fold the lanes into the first of them."""
+    """Fold all lanes into the first one."""
     count = LANES // 4
     while count > 0:
         for i in range(count):
@@ -244,4 +247,4 @@ RULES = {
     "squares": (0.0, "sum", "square"),
     "powers": (0.0, "sum", "power"),
 }
-"""Rules by name: the outcome of nothing, and the names in `_BOTH` and `_EACH`."""
+"""Rule -> (the result of an empty set, key of `_BOTH`, key of `_EACH`)."""

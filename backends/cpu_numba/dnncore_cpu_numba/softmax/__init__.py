@@ -1,1 +1,1 @@
-"""Softmax and log-softmax. An operation: no other package imports it."""
+"""Softmax and log-softmax. No other package imports this operation."""

@@ -1,7 +1,8 @@
 """The native loops of softmax for vectors of one half type, see `softmax/implementations.py`.
 
-Elements are converted where they are used, two at a time. Of bf16, these are the halves of a word,
-which takes fewer instructions than to widen neighbours. Of f16, they are half a vector apart.
+Elements are converted when they are used, two at a time. For bf16, the two are the halves of a
+word, which needs fewer instructions than widening neighbours. For f16, they are half a vector
+apart.
 """
 
 # ruff: noqa: ARG005 - functions of a kind have the same parameters
@@ -43,14 +44,14 @@ from dnncore_cpu_numba.softmax.tasks import (
 
 SHORTEST, LONGEST = 256, 1 << 13  # elements of vectors
 _PIECE = 1024  # elements of a gradient that are computed before they are stored
-_E_ROOM, _ROW_ROOM, _PIECE_ROOM = LONGEST // 2, LONGEST // 4, _PIECE // 4  # int64
+_E_ROOM, _ROW_ROOM, _PIECE_ROOM = LONGEST // 2, LONGEST // 4, _PIECE // 4  # sizes in int64
 _LOWEST_KEY = np.int32(-0x7F800001)
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 @dataclass(frozen=True)
 class _Access:
-    """Functions of an address, an index and half the length, for two elements at a time."""
+    """Functions that load and store two elements, by an address, an index and half the length."""
 
     first: Callable[..., Any]
     second: Callable[..., Any]
@@ -79,7 +80,7 @@ def _access(kind: str) -> _Access:
 
 @device
 def _copy(x, y, count, streamed):
-    """Copy elements of two bytes; whole lines of y bypass the caches if streamed."""
+    """Copy elements of two bytes. streamed: use non-temporal stores for whole lines of y."""
     words = count // 2
     if streamed and y % 4 == 0:
         stream_row(x, y, words)
@@ -92,7 +93,7 @@ def _copy(x, y, count, streamed):
 
 @device
 def _forget(e, i, value):
-    """Do nothing with what `store_f32` would store."""
+    """Do nothing, in place of `store_f32`."""
 
 
 def _forward(kind: str) -> Task:
@@ -102,7 +103,7 @@ def _forward(kind: str) -> Task:
 
     @device
     def largest(x, half, length):
-        """The largest element; of NaN it may be anything."""
+        """Return the largest element; any value if there is a NaN."""
         top = _LOWEST_KEY
         for i in range(half):
             top = max(top, key(first(x, i, half)), key(second(x, i, half)))
@@ -127,7 +128,7 @@ def _forward(kind: str) -> Task:
 
         return device(total_of)
 
-    # The sum of e**(x - top), which are stored in `e` or forgotten.
+    # Functions that return the sum of e**(x - top), and store the terms in `e` or not.
     stored, forgotten = sum_of_decays(store_f32), sum_of_decays(_forget)
 
     def forward(params, begin, end):

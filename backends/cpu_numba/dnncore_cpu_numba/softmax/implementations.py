@@ -1,10 +1,10 @@
 """Softmax and log-softmax along one axis, and their gradients.
 
-Where the axis is contiguous in memory and long, a work item is one vector along it, processed in a
-buffer, or several pieces. Elsewhere an item is a slab: some neighbouring vectors, its columns,
-processed place by place of the axis. Either way the arithmetic runs over short contiguous buffers,
-so that it is vectorised in every layout and may be done in place. A vector of -inf alone, or with
-NaN or +inf in it, gives NaN, as the formula does.
+If the axis is contiguous in memory and long, a work item is one vector along it, which is computed
+in a buffer, in one or several pieces. Otherwise an item is a slab: some neighbouring vectors, its
+columns, are computed place by place of the axis. In both cases the arithmetic runs over short
+contiguous buffers. It is therefore vectorised in every layout and works in place. A vector gives
+NaN if all elements are -inf, or if it contains NaN or +inf, as in the formula.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, refuse_long, walked
 from dnncore_cpu_numba.softmax import half_tasks, tasks, wide_tasks
 
-_SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
-_GRAIN = 2048  # elements of a part at least: exponentials take their time
+_SHORT = 32  # elements; shorter vectors become slabs, with one vector per lane
+_GRAIN = 2048  # least elements of a part; small because exponentials are slow
 
 
 class SoftmaxImplementation(Implementation[Softmax]):
-    """The three passes of the formula over vectors or slabs."""
+    """Softmax in the three passes of the formula, over vectors or slabs."""
 
     name = "cpu_numba:simd"
     data_types = ("f64", *FLOATS, "s8", "u8")
@@ -59,7 +59,7 @@ class SoftmaxImplementation(Implementation[Softmax]):
         self.wide = wide
 
     def accept(self, op: Softmax, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, any axis, and post-ops."""
+        """Accept every layout with strides, any axis, and post-ops."""
         if op.algorithm not in ("accurate", "log"):
             return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         first = getattr(op, self.inputs[0])
@@ -97,7 +97,7 @@ class SoftmaxImplementation(Implementation[Softmax]):
 
 
 def _product(src: MemoryDesc, op: Softmax) -> MemoryDesc:
-    """The layout of src times its scale, in the scratchpad."""
+    """Return the layout of src times its scale, which is in the scratchpad."""
     return src.with_format(src.order_tag).with_data_type(held_of(op))
 
 
@@ -109,13 +109,13 @@ def _is_contiguous(op: Softmax, descs: Iterable[MemoryDesc]) -> bool:
 
 
 def _slab_columns(length: int) -> int:
-    """The most vectors of a slab. If possible, the buffer has room for all of them."""
+    """Return the most vectors of a slab. If possible, a slab fits into the buffer."""
     lines = min(tasks.COLUMNS, tasks.SLAB // max(1, length)) // tasks.LINE_LENGTH
     return lines * tasks.LINE_LENGTH or tasks.COLUMNS
 
 
 def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tensor]) -> list[Step]:
-    """The steps over all dims but the axis. columns: of a slab at most."""
+    """Return the steps over all dims but the axis. columns: the most columns of a slab."""
     descs = [tensor.desc for tensor in tensors.values()]
     length = op.result.dims[op.axis]
     streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES

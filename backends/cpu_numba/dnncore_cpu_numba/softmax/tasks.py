@@ -1,8 +1,8 @@
 """The native loops of softmax, see `softmax/implementations.py`.
 
-A vector is copied into a buffer, where it becomes e**(x - its largest), and scaled or shifted on
-the way out. A vector too long for the buffer goes through it in pieces, three times. Of a slab that
-the buffer does not hold each place goes through it three times likewise.
+A vector is copied to a buffer and replaced by e**(x - maximum) there. It is scaled or shifted when
+it is written to dst. A vector that does not fit into the buffer is read in pieces, three times. If
+a slab does not fit into the buffer, each of its places is also read three times.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from dnncore_cpu_numba.codegen.pointers import (
 from dnncore_cpu_numba.codegen.task import device, exact, task
 from dnncore_cpu_numba.copies.typed_rows import convert_row, stream_row_as
 
-COLUMNS = 256  # of a slab at most
-SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
+COLUMNS = 256  # most columns of a slab
+SLAB = 1 << 13  # elements of a slab that fits into the buffer: 32 KB
 LINE_LENGTH = 16  # elements of a cache line
-_MOST = 1 << 15  # elements of a vector's piece at most: a buffer of 128 KB
-_PIECE = 256  # elements of a gradient that are computed before they are streamed, measured
-_RUN = 256  # places whose sum is added to the total at once: longer runs lose digits
-_TYPED = 2048  # elements of other types than f32 that are converted at a time
+_MOST = 1 << 15  # most elements of a piece of a vector: a buffer of 128 KB
+_PIECE = 256  # elements of a gradient that are computed before non-temporal stores; measured
+_RUN = 256  # places whose sum is added to the total at once; longer runs lose precision
+_TYPED = 2048  # elements of types other than f32 that are converted at a time
 _TYPED_BUFFER = _TYPED // 2
 _BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _MOST // 2  # int64
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what `key` makes of it
+_LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # -inf and its `key`
 
 
 def _records(names: str) -> tuple[Record, Record]:
-    """The records of the tensors with these names, and of the parameters of a task with them."""
+    """Return the record of tensors with these names, and of the parameters of their task."""
     tensors = Record(f"tensors {names}", (names, "address"))
     sizes = Record(f"sizes of {names}", (names, "bytes"))
     return tensors, Record(
@@ -65,7 +65,7 @@ BACKWARD_TENSORS, BACKWARD = _records("diff_src dst diff_dst")
 
 @task(FORWARD)
 def forward_vectors(params, begin, end):
-    """Softmax of vectors that are contiguous in memory, by way of a buffer."""
+    """Compute softmax of vectors that are contiguous in memory, in a buffer."""
     nest, length, log = params.nest, params.length, params.log
     streamed = params.streamed != 0
     store, load, past = params.kernels.dst, params.kernels.src, params.past
@@ -118,7 +118,7 @@ def forward_vectors(params, begin, end):
 
 @task(FORWARD)
 def forward_slabs(params, begin, end):
-    """Softmax of slabs; those that the buffer has room for are read and written once."""
+    """Compute softmax of slabs. Slabs that fit into the buffer are read and written once."""
     nest, length, log = params.nest, params.length, params.log
     columns = params.columns
     store, load = params.kernels.dst, params.kernels.src
@@ -187,7 +187,7 @@ def forward_slabs(params, begin, end):
 
 @task(BACKWARD)
 def backward_vectors(params, begin, end):
-    """The gradient for vectors that are contiguous in memory."""
+    """Compute the gradient for vectors that are contiguous in memory."""
     nest, length, log = params.nest, params.length, params.log
     streamed = params.streamed != 0
     kernels, sizes, past = params.kernels, params.sizes, params.past
@@ -215,7 +215,7 @@ def backward_vectors(params, begin, end):
             count = min(piece, length - start)
             y, g = dst + y_size * start, diff_dst + g_size * start
             to = diff_src + size * start
-            if streamed and start < _MOST:  # of the next vector as much as caches keep until then
+            if streamed and start < _MOST:  # prefetch only what caches keep until the next vector
                 prefetch(y + y_size * length, y_size * count)
                 prefetch(g + g_size * length, g_size * count)
             y = _loaded(load_y, y, y_size, y_room, count)
@@ -235,7 +235,7 @@ def backward_vectors(params, begin, end):
 
 @task(BACKWARD)
 def backward_slabs(params, begin, end):
-    """The gradient for slabs."""
+    """Compute the gradient for slabs."""
     nest, length, log = params.nest, params.length, params.log
     columns, strides, places = params.columns, params.strides, params.places
     kernels, sizes = params.kernels, params.sizes
@@ -294,20 +294,20 @@ def _copy(x, x_stride, y, y_stride, count):
 
 @exact
 def key(x):
-    """An integer that is larger for a larger x; of NaN it may be anything."""
+    """Return an integer that is larger for a larger x; any integer for NaN."""
     bits = f32_to_bits(x)
     return np.int32(bits ^ np.int32(np.int32(bits >> 31) & 0x7FFFFFFF))
 
 
 @exact
 def of_key(key):
-    """The number that has the key."""
+    """Return the number with this key."""
     return bits_to_f32(np.int32(key ^ np.int32(np.int32(key >> 31) & 0x7FFFFFFF)))
 
 
 @device
 def _read(load, source, stride, step, x, count):
-    """Copy numbers into a buffer. stride, step: from one to the next in elements and in bytes."""
+    """Copy elements to a buffer as f32. stride, step: their distance in elements and in bytes."""
     if load != 0:
         convert_row(load, source, step, x, 4, count)
     else:
@@ -316,7 +316,7 @@ def _read(load, source, stride, step, x, count):
 
 @device
 def _loaded(load, source, size, x, count):
-    """The address of numbers as f32: where they are, or of a buffer."""
+    """Return the address of elements as f32: in place, or converted in the buffer x."""
     if load == 0:
         return source
     convert_row(load, source, size, x, 4, count)
@@ -325,7 +325,7 @@ def _loaded(load, source, size, x, count):
 
 @device
 def _write(store, past, x, y, size, count):
-    """Convert a buffer; past: the kernel that streams, or 0."""
+    """Convert a buffer to y. past: the kernel with non-temporal stores, or 0."""
     if past != 0:
         stream_row_as(store, past, x, y, size, count)
     else:
@@ -334,7 +334,10 @@ def _write(store, past, x, y, size, count):
 
 @device
 def _take(load, size, src, x, count):
-    """Copy numbers into a buffer, which -inf fills to whole lines; returns the largest key."""
+    """Copy elements to a buffer as f32, and append -inf up to a whole line.
+
+    Returns the largest key.
+    """
     top = _LOWEST_KEY
     if load != 0:
         convert_row(load, src, size, x, 4, count)
@@ -352,7 +355,7 @@ def _take(load, size, src, x, count):
 
 @device
 def _decays(x, top, count, replace):
-    """The sum of e**(x - top) over whole lines. replace: each of them takes the place of its x."""
+    """Return the sum of e**(x - top) over whole lines. replace: store the terms in x."""
     total = _ZERO
     for i in range(LINE_LENGTH * -(-count // LINE_LENGTH)):
         e = vecmath.decay(load_f32(x, i) - top)
@@ -364,7 +367,7 @@ def _decays(x, top, count, replace):
 
 @device
 def _add_run(run, total, columns):
-    """Add the sums of a run of places to the totals, and begin a new run."""
+    """Add the sums of a run of places to the totals, and reset the sums."""
     for c in range(columns):
         store_f32(total, c, load_f32(total, c) + load_f32(run, c))
         store_f32(run, c, _ZERO)

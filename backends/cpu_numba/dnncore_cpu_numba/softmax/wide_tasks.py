@@ -19,7 +19,7 @@ _LOWEST = float("-inf")
 
 @task(FORWARD)
 def forward(params, begin, end):
-    """Softmax of slabs."""
+    """Compute softmax of slabs."""
     nest, length, log, columns = params.nest, params.length, params.log, params.columns
     dst_stride, src_stride = params.strides.dst, params.strides.src
     dst_places, src_places = params.places.dst, params.places.src
@@ -60,7 +60,7 @@ def forward(params, begin, end):
 
 @task(BACKWARD)
 def backward(params, begin, end):
-    """The gradient for slabs."""
+    """Compute the gradient for slabs."""
     nest, length, log, columns = params.nest, params.length, params.log, params.columns
     strides, places = params.strides, params.places
     out_stride, y_stride, g_stride = strides.diff_src, strides.dst, strides.diff_dst
