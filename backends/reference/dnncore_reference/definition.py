@@ -96,7 +96,7 @@ class Definition(Implementation[Any]):
                 model = getattr(op, self.like.get(argument.name, argument.name))
                 format_ = desc.with_format(None) if model.is_any else desc.like(model)
                 op = op.with_descs(**{argument.name: format_})
-        return op.resolve_any()  # resolves properties other than formats
+        return op.resolve_any()  # also resolves the algorithm `auto`
 
     def _run(self, op: Operation, attr: Attributes, names: tuple[str, ...], *memories: Any) -> None:
         """Compute all outputs. names: the argument names of `memories`."""

@@ -58,7 +58,7 @@ class ReductionImplementation(Implementation[Reduction]):
 
 
 def _is_exact(op: Reduction) -> bool:
-    """Whether integers are reduced without rounding: no products, and no powers but squares."""
+    """Whether integers are reduced without rounding: no products, powers or roots but squares."""
     plain = op.algorithm in ("max", "min", "sum", "mean")
     return plain or (op.is_norm and (op.p == 1 or (op.p == 2 and "power_p" in op.algorithm)))
 

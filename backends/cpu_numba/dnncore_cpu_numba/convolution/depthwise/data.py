@@ -316,7 +316,7 @@ class _Loop:
         return ROW.table(rows), PAIR.table(lists)
 
     def _ahead(self) -> tuple[int, ...]:
-        """Return the rows of a large input to prefetch: those that only the next row reads.
+        """Return the rows of a large input to prefetch: the next row reads them, this one does not.
 
         Rows are too short for the hardware prefetcher (measured).
         """
