@@ -45,7 +45,7 @@ FIELDS = Record(
     ("wide", "address", "a `WIDE_CALL`"),
 )
 LRN_CALL = Record("LRN kernel", ("tensors", Pointer(POINT)), ("fields", Pointer(FIELDS)))
-LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # start and size of the valid bases, as bits
+LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # of the bases for which quick powers are right
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton step
 VECTOR = vir.vector_of(LANES)
 INTEGERS = ir.VectorType(I32, LANES)
