@@ -10,7 +10,7 @@ after their work. Times are medians, or with --least the shortest, which is bett
 other work. A ratio is the shortest time of a peer divided by the time of an engine.
 
 Every result of every layer is compared with torch's float64, before the measurement and, for other
-inputs, after its last sample. A wrong side has no times.
+inputs, after its last sample. The times of a side with a wrong result are discarded.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PeerNet(DrawnNet):
 
 
 def parts_of(net: DrawnNet) -> Iterator[Contestant]:
-    """The whole step and its primitives, in their order. Names have the implementations."""
+    """The whole step, then its primitives in order. The names contain the implementations."""
     stream = net.engine.stream()
 
     def waiting(call: Callable[[dnn.Stream], object]) -> Any:
@@ -121,7 +121,7 @@ def by_torch(batch: int) -> Iterator[Contestant]:
 
 
 class _TorchStep:
-    """torch's net for the values of the present draw."""
+    """torch's net with the values of the current draw."""
 
     def __init__(self, batch: int, layout: str) -> None:
         self.batch, self.layout = batch, layout
@@ -142,9 +142,11 @@ class _TorchStep:
 
 @dataclass
 class Side:
-    """A side: its contestants, the whole step first, and the sampled seconds of each.
+    """One side of the comparison.
 
-    kind: the kind of its engine; "" for peers.
+    contestants: the whole step, then the primitives if the side can time them.
+    samples: the sampled seconds of each part.
+    kind: the engine kind; "" for peers.
     """
 
     name: str
@@ -172,7 +174,7 @@ class Side:
         return GOALS.get(self.kind, 1.0) if self.kind else None
 
     def sample(self, draw: int = 0) -> None:
-        """Time the step, then its primitives in their order. A draw gives the step other inputs."""
+        """Time the step, then its primitives in order. draw: if not 0, selects new inputs first."""
         for contestant in self.contestants:
             if draw and contestant is self.step:
                 contestant.refill(draw)
@@ -180,7 +182,7 @@ class Side:
             self.samples.setdefault(contestant.name.partition(": ")[0], []).append(seconds)
 
     def verify(self, expected: dict[str, Any]) -> None:
-        """Compare the results of the last step. A wrong side loses its times."""
+        """Compare the results of the last step. A wrong result discards the times of the side."""
         found = errors(self.step.outputs(), expected)
         self.errors = {n: float(np.fmax(e, self.errors.get(n, 0))) for n, e in found.items()}
         self.wrong = self.wrong or wrong(found)
@@ -196,7 +198,7 @@ class Side:
 
 
 def peers(batch: int) -> tuple[list[Side], dict[str, str]]:
-    """The peers' sides, one per order of images for torch, and the reasons of absent peers."""
+    """The sides of the peers, and why peers are absent. torch has a side per order of images."""
     found, absent = [], {}
     for name, path in PEERS.items():
         environment = SIDES[name].environment
@@ -233,7 +235,7 @@ def measure(sides: list[Side], batch: int, samples: int) -> None:
 
 
 def in_order(sides: list[Side]) -> list[str]:
-    """The names of all primitives in the order of execution. The sides have other reorders."""
+    """The names of all primitives in the order of execution. Reorders differ between sides."""
     names: list[str] = []
     for side in sides:
         place = 0
@@ -247,7 +249,10 @@ def in_order(sides: list[Side]) -> list[str]:
 
 
 def ratio(sides: list[Side], side: Side, name: str) -> float | None:
-    """The ratio of a part of an engine's step. None for peers, or if no right peer has the part."""
+    """The fastest peer's time of a part divided by this engine's time.
+
+    None for peers, and if no peer with correct results times the part.
+    """
     ours = side.seconds.get(name)
     theirs = [peer.seconds[name] for peer in sides if not peer.kind and name in peer.seconds]
     return min(theirs) / ours if side.kind and ours and theirs else None
@@ -273,7 +278,7 @@ def table(sides: list[Side], batch: int, threads: int) -> Table:
 
 
 def cells(sides: list[Side], side: Side, name: str) -> list[str]:
-    """The cells of a side in a row: time, implementation and, for engines, ratio."""
+    """The cells of one side in a row: time, implementation and, for engines, the ratio."""
     seconds, times = side.seconds.get(name), ratio(sides, side, name)
     texts = [f"{seconds * 1e3:.3f}" if seconds else "", side.implementations.get(name, "")]
     if side.kind:

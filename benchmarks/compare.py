@@ -15,9 +15,10 @@ Problems are sets, or words as for `dnncore check`. The exit status is 1 if a re
 
     python -m benchmarks.compare --draw=40 --dir=FWD_I,BWD_W --mb=1,32 --match=^--conv
 
-With --draw, they are a random sample of the layers of networks in `benchmarks/corpus`. Rows below
-the least ratio of the page's goal are measured again in three processes. The output has the command
-that repeats the sample. --dir, --mb and --dt are then lists with commas.
+With --draw, the problems are a random sample of the layers of networks in `benchmarks/corpus`. Rows
+below the least ratio of the page's goal are measured again in three processes. The output contains
+the command that repeats the sample. With --draw, separate several values of --dir, --mb and --dt by
+commas.
 
 Columns of the table:
 
@@ -28,11 +29,12 @@ Columns of the table:
     error         the norm of dnncore's difference from float64, divided by the norm of the result
     peer's error  the same for the peer
 
-After each measurement, a line on stderr has the number of the measurement and of all, the ratio,
-the times and rates of dnncore and of the peer, the largest error of all contestants, dnncore's
-implementation and the problem. For a sample, a summary follows: the mean and the least ratio; the
-number of rows below the goal's least ratio, and how many the goal permits; the geometric means of
-the errors; and the number of rows where dnncore's error is larger than the peer's.
+After each measurement, a line on stderr reports the number of the measurement, the total number,
+the ratio, the times and rates of dnncore and of the peer, the largest error of all contestants,
+dnncore's implementation and the problem. After a sample, a summary reports the mean and the least
+ratio, the number of rows below the goal's least ratio, the number of such rows that the goal
+permits, the geometric means of the errors, and the number of rows where dnncore's error is larger
+than the peer's.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ SETTINGS = ("processes", "samples", "threads", "impl", "reorders")  # of measure
 def chosen_problems(
     sets: tuple[str, ...], words: tuple[str, ...], options: dict[str, str], match: str
 ) -> list[Problem]:
-    """The distinct problems of the sets, then those of the words, with these options.
+    """The distinct problems of the sets, then the problems that the words name.
 
     match: a regular expression; the text of a problem must contain a match.
     """
@@ -114,7 +116,7 @@ def _given_settings(context: click.Context) -> list[str]:
 
 
 def _printer(console: Console, count: int) -> Any:
-    """A function that prints each outcome and the number of outcomes so far."""
+    """Return a function that prints each outcome and the number of outcomes so far."""
     done = 0
 
     def print_outcome(outcome: Outcome) -> None:
@@ -133,7 +135,7 @@ def _draw(rows: list[Outcome], folder: Path, threads: int) -> None:
         click.echo(f"drawn: {picture}", err=True)
 
 
-# Options that click does not know are words of problems: `--conv`, `--alg=relu`, shapes.
+# Options that click does not know are parts of problem texts: `--conv`, `--alg=relu`, shapes.
 @click.command(context_settings={"ignore_unknown_options": True}, help=HELP)
 @click.option("--peer", "peers", default=",".join(CPU_PEERS), show_default=True, callback=_peers,
               help=f"Some of {', '.join(PEERS)}, with commas; the fastest counts. others are"

@@ -70,7 +70,7 @@ def creation_rows() -> list[Row]:
 
 
 def _created(folder: str) -> dict[str, float]:
-    """The figures of one process with this cache folder."""
+    """Create primitives in a new process with this cache folder. Returns its measurements."""
     code = CREATE.format(tiny=TINY, name=SET)
     environment = os.environ | {"DNNCORE_CACHE_DIR": folder}
     run = subprocess.run(
@@ -86,7 +86,7 @@ def do_nothing(params, begin, end):
 
 
 def launch_rows() -> list[Row]:
-    """The time of a parallel step without work, called from Python like a bound primitive."""
+    """The time of a parallel step without work. Python calls it like a bound primitive."""
     engine = dnn.engine("cpu")
     stream = engine.stream()
     run = Program(lambda: [Step(do_nothing, {}, 64)], engine.num_threads).bind([], None)

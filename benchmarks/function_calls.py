@@ -15,7 +15,7 @@ __all__ = ["function_rows"]
 
 LIMIT = 15  # us
 LOOPS = 50  # calls of a sample
-SAMPLES = 200  # the least counts: the calls take microseconds, and what disturbs them takes longer
+SAMPLES = 200  # the shortest sample counts: disturbances take longer than calls of microseconds
 
 Row = tuple[str, float, float | None, str]  # name, value, limit, unit
 
@@ -29,7 +29,7 @@ class _LastLaunch(observers.Observer):
 
 
 def function_rows() -> list[Row]:
-    """The microseconds of a warm call on small arrays beside those of the native launch."""
+    """For each function, the microseconds that a warm call on small arrays adds to its launch."""
     return [
         (f"cpu: {name} in one line above its launch", above_launch(call) * 1e6, LIMIT, "us")
         for name, call in calls().items()
@@ -37,7 +37,7 @@ def function_rows() -> list[Row]:
 
 
 def calls() -> dict[str, Callable[[], object]]:
-    """A call per kind of function; with one, two and three arrays, and with options."""
+    """Calls by function name: functions of one, two and three arrays, with and without options."""
     image, weights = np.ones((1, 2, 6, 6), np.float32), np.ones((3, 2, 3, 3), np.float32)
     matrix, row = np.ones((4, 4), np.float32), np.ones(4, np.float32)
     return {

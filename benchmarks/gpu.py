@@ -1,16 +1,16 @@
 """Measures all figures of docs/benchmarks_gpu.md on an OpenCL device and writes the page.
 
-    python -m benchmarks.gpu --shard=1/3 --resume    # a third of the problems, and no programs
-    python -m benchmarks.gpu --resume --seconds=500  # as much as there is time for
+    python -m benchmarks.gpu --shard=1/3 --resume    # a third of the problems, no other benchmarks
+    python -m benchmarks.gpu --resume --seconds=500  # stop after 500 seconds
     python -m benchmarks.gpu --draw=40 --seed=7      # a random sample; nothing is stored
 
 Lines and figures are appended to a ledger. The key of a row consists of the problem, the text of
 the kernels, the device, its driver, the versions of packages and the settings of the measurement.
-With --resume, only problems with a changed key are measured. The page is made from the newest
-figures of each problem. The source need not be installed; PYTHONPATH is enough. If the
-device runs on the cores of a CPU, as PoCL does, other lines are measured and compared with the CPU
-engine. --lines=. selects all lines. The samples of the page have new seeds unless the run resumes
-another one. Their rows below the least ratio are measured again in three processes.
+With --resume, only problems with a changed key are measured. The page contains the newest figures
+of each problem. dnncore need not be installed if PYTHONPATH contains its source. If the device runs
+on the cores of a CPU, as PoCL does, other lines are measured, and the peer is the CPU engine.
+--lines=. selects all lines. The samples of the page have new seeds unless the run resumes another
+run. Rows of the samples below the least ratio are measured again in three processes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Run:
         self.wrong: list[str] = []  # descriptions of wrong outcomes
 
     def program(self, name: str) -> None:
-        """Run another benchmark. Its figures become an outcome with its name."""
+        """Run another benchmark. Stores its figures as an outcome with its name."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "figures.json"
             words = [f"benchmarks.{name}", f"--engine={self.engine}", f"--json={path}"]
@@ -92,7 +92,7 @@ class Run:
             self._measured(problems, peers)
 
     def sample(self, line: Line, *, full: bool) -> list[Outcome]:
-        """The outcomes of a sample so far. Low ones are measured again and replaced."""
+        """The outcomes of a sample in the ledger. Rows with a low ratio are measured again."""
         texts = set(map(str, problems_of(line, full=full)))
         device = circumstances(self.engine)["device"]
         here = [v for v in self.ledger.values() if v.get("device") == device]
@@ -106,7 +106,7 @@ class Run:
         return found
 
     def record_lines(self, *, full: bool) -> None:
-        """Put the lines of the source in the ledger, if it has none or others."""
+        """Add the lines of the source to the ledger unless it contains equal ones."""
         where = circumstances(self.engine)
         lines = gpu_document.lines_for(cores=where["cores"])
         records = json.loads(json.dumps([record_of(line, full=full) for line in lines]))
@@ -115,7 +115,7 @@ class Run:
             self.ledger.put(key, {"problem": "lines", "lines": records, **where})
 
     def new_samples(self, *, full: bool) -> list[Record]:
-        """The samples of the page: those of the resumed run, or new ones."""
+        """The samples of the page: the resumed run's samples, or new ones."""
         where = circumstances(self.engine)
         key = Ledger.key("samples", {"device": where["device"]}, "")
         if self.ledger.get(key) is None:
@@ -144,7 +144,7 @@ class Run:
 
 
 def chosen_lines(engine: str, expression: str) -> list[Line]:
-    """The lines for the device, or the lines whose titles match the expression."""
+    """The lines whose titles match the expression, or without one the lines for the device."""
     if expression:
         every = GPU_LINES + PORTABLE_LINES
         return [line for line in every if re.search(expression, line.title)]
@@ -152,7 +152,10 @@ def chosen_lines(engine: str, expression: str) -> list[Line]:
 
 
 def in_rounds(lines: list[Line], *, full: bool, match: str) -> list[tuple[Line, Problem]]:
-    """The problems of all lines, in turn. If a run stops early, each line has some figures."""
+    """The first problem of each line, then the second of each, and so on.
+
+    So each line has some figures if a run stops early.
+    """
     every = [
         [(line, p) for p in problems_of(line, full=full) if re.search(match, str(p))]
         for line in lines
@@ -203,7 +206,7 @@ def main(
         ledger = Ledger(None if draw else path, known=resume)
     except ChangedRow as error:
         raise click.ClickException(str(error)) from None
-    ledger.keep_newest("device", "problem")  # rows of former kernels are measured again
+    ledger.keep_newest("device", "problem")  # so rows of former kernels are measured again
     named = tuple(filter(None, peers.split(",")))
     run = Run(engine, ledger, peers=named, samples=samples, seconds=seconds)
     if draw:

@@ -2,8 +2,9 @@
 
     python -m benchmarks.gpu_costs [--engine opencl:0] [--json figures.json]
 
-The time of a small kernel is that of one of many calls in a queue; the host's work determines it.
-The time to the first result is that from the start of Python to the end of AlexNet's training step.
+The time of a small kernel is the time of many queued calls divided by their number. The host's work
+determines it. The time to the first result is from the start of Python to the end of AlexNet's
+training step.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ assert net.diff_weights.numpy().any()
 
 
 class Small:
-    """A kernel with almost no work, called in three ways."""
+    """A kernel with almost no work, which can be called in three ways."""
 
     def __init__(self, name: str) -> None:
         self.engine = open_engine(name)
@@ -57,7 +58,7 @@ class Small:
         self.sequence = dnn.Sequence([self.bound] * KERNELS)
 
     def verify(self, run: Callable[[int], int]) -> None:
-        """Raise `ValueError` if a way to call the kernel does not compute its result."""
+        """Raise `ValueError` if one of the ways to call the kernel gives a wrong result."""
         for value in (-2.0, 3.0):
             self.memories["src"].fill(value)
             self.memories["dst"].fill(np.nan)
@@ -90,7 +91,7 @@ class Small:
 
 
 def launch_rows(name: str) -> list[Row]:
-    """The microseconds of a small kernel."""
+    """The microseconds of a call of a small kernel, for each way to call it."""
     small = Small(name)
     ways: list[tuple[str, Callable[[int], int], float | None]] = [
         ("a small kernel by execute", small.execute, 8.0),
@@ -105,7 +106,7 @@ def launch_rows(name: str) -> list[Row]:
 
 
 def start_rows(name: str) -> list[Row]:
-    """The seconds of processes that start after a first process has filled the caches."""
+    """The seconds to the first result in processes that find filled caches."""
     rows: list[Row] = []
     batches = [(8, 2.0)] if runs_on_cores(name) else [(8, 2.0), (256, None)]
     for batch, limit in batches:

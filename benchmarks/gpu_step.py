@@ -46,14 +46,14 @@ class OurNet:
 
 
 class TheirNet:
-    """torch's net with one order of images: steps in a graph, or one by one on the CPU."""
+    """torch's net with one order of images. Steps are in a graph, except on the CPU."""
 
     def __init__(self, batch: int, layout: str) -> None:
         self.batch, self.layout, self.name = batch, layout, f"torch {layout}"
         self.refill(0)
 
     def refill(self, draw: int) -> None:
-        """Make a new net with the values of a draw."""
+        """Replace the net by a new one with the values of a draw."""
         self.net = net = TorchNet(self.batch, "float32", self.layout, GPU, draw)
         self.run = graph_of(net.run) if GPU == "cuda" else one_by_one(net.run)
 
@@ -72,7 +72,7 @@ def exact(batch: int, draw: int) -> dict[str, Any]:
 
 
 def measure(name: str, batch: int, samples: int) -> Outcome:
-    """The figures of a step, or the reason why it is wrong.
+    """Measure one step. Returns its figures, or the reason if a result is wrong.
 
     Every result is compared with float64 before the measurement and, for other inputs, after it.
     """

@@ -1,10 +1,10 @@
-"""Compares LeNet-5 in one-line functions, eleven calls, with torch's eager mode.
+"""Compares LeNet-5, as eleven calls of one-line functions, with torch's eager mode.
 
     python -m benchmarks.lenet [--batch 64] [--samples 21] [--threads 2] [--arrays torch]
 
-Both sides compute the same scores from the same images and weights, which must agree. torch runs
-with the same number of threads and with one thread, and the faster run counts. The samples are
-taken in turn. The ratio is torch's time divided by dnncore's time.
+Both sides compute scores from the same images and weights. The scores must agree. torch runs with
+the same number of threads and with one thread, and the faster run counts. The samples are taken in
+turn. The ratio is torch's time divided by dnncore's time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def values(batch: int) -> tuple[np.ndarray, Parameters]:
 
 
 def scores(functions: Any, images: Any, p: Parameters) -> Any:
-    """The scores by eleven functions of dnncore or torch, which have the same names."""
+    """Compute the scores with eleven functions. dnncore's and torch's have the same names."""
     f = functions
     x = f.max_pool2d(f.relu(f.conv2d(images, p["conv1"], p["conv1_bias"])), 2)
     x = f.max_pool2d(f.relu(f.conv2d(x, p["conv2"], p["conv2_bias"])), 2)
@@ -57,7 +57,7 @@ def scores(functions: Any, images: Any, p: Parameters) -> Any:
 
 
 def measure(batch: int, samples: int, threads: int, arrays: str) -> Outcome:
-    """The figures of a pass, or the reason why it is wrong."""
+    """Measure one pass. Returns its figures, or the reason if the scores disagree."""
     import torch
 
     from dnncore import functional

@@ -1,14 +1,14 @@
-"""Measures bf16, f16, integers and 4-bit weights beside other libraries, and writes a page.
+"""Compares bf16, f16, integers and 4-bit weights with other libraries, and writes a page.
 
     python -m benchmarks.low_precision                       # docs/benchmarks_types.md
     python -m benchmarks.low_precision --line=int8 --threads=1
     python -m benchmarks.low_precision --engine=opencl:0     # docs/benchmarks_types_gpu.md
     python -m benchmarks.low_precision --engine=opencl:0 --build=1/8  # compile an eighth of it
 
-Groups of problems beside oneDNN, torch, cuDNN and cuBLAS, where they have the types, are measured
-as by `benchmarks.compare`. Other groups compare a problem with the same problem in f32, both by
-dnncore: their calls alternate, and a time is the median of 9 samples. --line is a regular
-expression of titles. Lines that are not measured keep their figures in the ledger
+If oneDNN, torch, cuDNN or cuBLAS supports the types of a group, the group is measured as by
+`benchmarks.compare`. In other groups, dnncore computes each problem in its types and in f32. The
+calls of the two alternate, and a time is the median of 9 samples. --line is a regular expression
+for titles of groups. Groups that are not measured keep their figures in the ledger
 `benchmarks/ledgers/low_precision.json`, or `low_precision_gpu.json`.
 """
 
@@ -61,7 +61,7 @@ def page_of(engine: str) -> Path:
 
 
 def over_f32(problem: Problem, engine: str, threads: int) -> Outcome:
-    """The times of dnncore in the problem's types and in f32."""
+    """Measure dnncore in the problem's types and in f32."""
     before = dnn.get_num_threads()
     dnn.set_num_threads(threads)
     how: dict[str, Any] = {} if engine == "cpu" else {"pause": 0.0, "least": QUEUED}
@@ -100,7 +100,11 @@ def outcomes(line: TypesLine, engine: str, threads: int) -> list[Outcome]:
 
 
 def best(rows: list[Outcome]) -> Outcome:
-    """The fastest time of each side. The problem is that of dnncore's; a wrong row counts alone."""
+    """The fastest time of each side among variants of a problem.
+
+    The problem of the result is the variant in which dnncore is fastest. If a row is wrong, the
+    result is the first wrong row.
+    """
     wrong = [row for row in rows if "wrong" in row]
     right = [row for row in rows if "ratio" in row]
     if wrong or not right:
@@ -118,7 +122,7 @@ KEPT = ("problem", "ratio", "ours_ms", "peer_ms", "impl", "peer", "peer_impl", "
 
 
 def page(record: dict[str, Any]) -> str:
-    """The page of a ledger's record."""
+    """The text of the page for a ledger's record."""
     with_threads = sorted(record["lines"].items())
     of_gpu = "engine" in record["machine"]
     parts = [(GPU_HEAD if of_gpu else HEAD).format(**record["machine"])]
@@ -153,7 +157,7 @@ def page(record: dict[str, Any]) -> str:
 
 
 def why_missed(line: dict[str, Any]) -> str:
-    """The reason why a group misses its goals; empty if it holds them, or none is known."""
+    """Why a group misses its goals; "" if it meets them or no reason is known."""
     ratios = [row["ratio"] for row in line["rows"] if "ratio" in row]
     mean = statistics.geometric_mean(ratios) if ratios else 0.0
     if mean >= (line["goal"] or 0) and min(ratios, default=0.0) >= (line["least"] or 0):
@@ -194,7 +198,7 @@ of each side counts. "hold_out" are layers of no network. A row of one problem i
 
 
 def build(lines: list[TypesLine], engine: str, shard: Shard) -> None:
-    """Compile the kernels of a part of the problems, so that a measurement finds them on disk."""
+    """Compile the kernels of a part of the problems. A later measurement finds them on disk."""
     every = [own for line in lines for problem in line.problems for own in variants(line, problem)]
     every += [in_f32(p) for line in lines if line.peers == F32 for p in line.problems]
     for problem in shard.of(every, str):

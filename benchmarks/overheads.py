@@ -1,4 +1,4 @@
-"""Measures the overhead of dnncore: imports, descriptors, calls, starts, allocations.
+"""Measures dnncore's overheads: import, descriptors, calls, start of a process, allocations.
 
     python -m benchmarks.overheads [--engine cpu --engine opencl:0] [--json figures.json]
 
@@ -56,7 +56,7 @@ print(json.dumps(dict(dnn.cache.stats(), seconds=time.time() - {start!r})))
 
 
 def above(work: Callable[[], object], base: Callable[[], object], loops: int) -> float:
-    """Median seconds by which `work` takes longer than `base`. Both are measured in turn."""
+    """The median of time(work) - time(base), in seconds. Both are measured in turn."""
     samples = []
     for _ in range(SAMPLES):
         both = []
@@ -78,7 +78,7 @@ def import_seconds() -> float:
 
 
 def first_result(engine: str, cache: str, samples: int) -> list[dict]:
-    """Start processes that take one training step of the digits' network."""
+    """Run one training step of the digits' network in each of `samples` new processes."""
     results = []
     for _ in range(samples):
         code = FIRST_RESULT.format(engine=engine, start=time.time())
@@ -171,7 +171,7 @@ def call_rows(name: str) -> list[Row]:
 
 
 def descriptor_rows() -> list[Row]:
-    """The time to create descriptors and primitives, new ones and cached ones."""
+    """The time to create descriptors and primitives, with empty and with filled caches."""
     from dnncore.selection import ranking
 
     src = dnn.MemoryDesc((8, 64, 28, 28), "f32", "any")
@@ -196,7 +196,7 @@ def descriptor_rows() -> list[Row]:
 
 
 def start_rows(name: str) -> list[Row]:
-    """Seconds from the start of a process to the digits' first result, with and without a cache."""
+    """Seconds from process start to the first result, with an empty and with a filled cache."""
     with tempfile.TemporaryDirectory() as cache:
         (cold,) = first_result(name, cache, 1)
         warm = first_result(name, cache, SAMPLES)

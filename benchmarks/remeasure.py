@@ -3,15 +3,15 @@
     python -m benchmarks.remeasure --rows=20 --seed=1
     python -m benchmarks.remeasure --rows=0 --match=^--ip      # all rows that match
 
-A row was published in docs/benchmarks.md or docs/benchmarks_gpu.md. Only rows of this machine's
-devices are drawn. Each is measured in three new processes, by the settings of its line. A row is
-refuted if its published ratio is more than 1.25 times the highest of the three, or if a result is
-wrong. The output lists the published ratio, the three ratios and the problem. A row needs its
-peers, which the extra `peers` installs. The exit status is 1 if a row was refuted, and 2 if none
-could be measured.
+The rows are published in docs/benchmarks.md and docs/benchmarks_gpu.md. Only rows that were
+measured on a device of this machine are drawn. Each row is measured in three new processes, with
+the settings of its line. A row is refuted if its published ratio is more than 1.25 times the
+highest of the three ratios, or if a result is wrong. The output lists the published ratio, the
+three ratios and the problem. The peers of a row must be installed; the extra `peers` contains them.
+The exit status is 1 if a row was refuted, and 2 if no row could be measured.
 
-A refuted row is not always forged: ratios differ on another processor of the same name, and beside
-other programs. Repeat the command on an idle machine. Nothing is stored.
+A refuted row is not always forged: ratios differ between processors of the same name, and while
+other programs run. Repeat the command on an idle machine. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["Row", "published", "verdict"]
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")  # \b keeps the lines of a block
 LEDGERS = Path(__file__).parent / "ledgers"
 PROCESSES = 3
-TOLERANCE = 1.25  # of the ratios of two measurements on one machine
+TOLERANCE = 1.25  # largest factor between the ratios of two measurements on one machine
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ class Row:
 
 
 def published(ledgers: Path) -> Iterator[Row]:
-    """The rows with a ratio of the devices of this machine. Raises `ChangedRow`."""
+    """Yield the rows that have a ratio and were measured on this machine's devices.
+
+    Raises `ChangedRow` if a ledger was changed by hand.
+    """
     if (ledgers / "cpu.jsonl").exists():
         figures = Figures.load(ledgers / "cpu.jsonl")
         if figures.machine["device"] == circumstances("cpu")["device"]:
@@ -83,7 +86,7 @@ def _rows(line: Line, outcomes: list[Outcome], terms: Terms, threads: int) -> It
 
 
 def verdict(outcome: Outcome, again: Outcome) -> str:
-    """Whether a new measurement reaches the published ratio."""
+    """State whether a new measurement confirms the published ratio: "holds", "REFUTED", ..."""
     if "left_out" in again:
         return "not measured"
     if "wrong" in again or outcome["ratio"] > TOLERANCE * max(again["ratios"]):
@@ -92,7 +95,7 @@ def verdict(outcome: Outcome, again: Outcome) -> str:
 
 
 def line_of_text(outcome: Outcome, again: Outcome) -> str:
-    """The verdict, the published ratio, the new ones and the problem, as a line of text."""
+    """A line of text: the verdict, the published ratio, the new ratios and the problem."""
     start = f"{verdict(outcome, again)}  {outcome['ratio']:.2f}"
     if "ratio" not in again:
         return f"{start}  {report.one_line(again)}"

@@ -2,9 +2,9 @@
 
     python -m benchmarks.roofline [--threads 2] [--json figures.json]
 
-Two small kernels run on the given number of threads. One computes multiply-adds in registers, with
-enough independent ones to hide their latency. The other loads an array that is much larger than all
-caches. Both figures are the best of many runs.
+Two small kernels run on the given number of threads. One computes multiply-adds in registers; there
+are enough independent ones to hide their latency. The other loads an array that is much larger than
+all caches. Both figures are the best of many runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from llvmlite import ir
 
 __all__ = ["Roofline", "roofline"]
 
-AT_ONCE = 10  # independent multiply-adds: 2 per cycle, with a latency of 4 or 5 cycles
+AT_ONCE = 10  # independent multiply-adds: 2 start per cycle, each takes 4 or 5 cycles
 TURNS = 1_000_000  # iterations; they take some milliseconds
 READ_BYTES = 1 << 28  # larger than the last-level cache
 SECONDS = 0.5  # duration of each measurement
@@ -44,7 +44,7 @@ class Roofline:
     bandwidth: float
 
     def at(self, intensity: float) -> float:
-        """The largest possible operations per second, for a number of operations per byte."""
+        """The highest possible operations per second at `intensity` operations per byte."""
         return min(self.flops, intensity * self.bandwidth)
 
 
@@ -125,7 +125,7 @@ def _kernel(name: str, body: Body) -> Any:
 
 
 def _best(work: list[Callable[[], object]]) -> float:
-    """The shortest time of many parallel runs of all parts. It is the least disturbed one."""
+    """The shortest of many parallel runs of all parts, because disturbances only lengthen runs."""
     shortest, end = math.inf, time.perf_counter() + SECONDS
     with ThreadPoolExecutor(len(work)) as pool:
         while time.perf_counter() < end:

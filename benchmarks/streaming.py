@@ -1,4 +1,4 @@
-"""Measures from which size on results should be written past the caches.
+"""Measures above which size results should be written with non-temporal stores.
 
     python -m benchmarks.streaming [--threads 2] [--samples 15] [--json figures.json]
 
@@ -6,11 +6,11 @@ Each row compares the same calls with non-temporal stores and with ordinary ones
 
 * a call alone, repeated on the same tensors;
 * the same call between a copy that writes its input and a copy that reads its result;
-* AlexNet's training step of `benchmarks/training_step.py`, whose results have this size.
+* AlexNet's training step of `benchmarks/training_step.py`, with results of this size.
 
-A ratio is the time with ordinary stores divided by the time with non-temporal ones, from medians
-and from the shortest times. Above 1, non-temporal stores are faster. The constant that decides is
-`STREAM_RESULT_BYTES` in `dnncore_cpu_numba/runtime/tensor.py`.
+A ratio is the time with ordinary stores divided by the time with non-temporal stores. One ratio is
+of medians, another one of the shortest times. Above 1, non-temporal stores are faster. The
+threshold is `STREAM_RESULT_BYTES` in `dnncore_cpu_numba/runtime/tensor.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Call = Callable[[], object]
 
 
 def built(make: Callable[[], Call], *, streamed: bool) -> Call:
-    """A call whose primitives always or never write past the caches."""
+    """Make a call whose primitives always (`streamed`) or never use non-temporal stores."""
     known = tensor.STREAM_RESULT_BYTES
     tensor.STREAM_RESULT_BYTES = 0 if streamed else 1 << 60
     ranking.forget()
@@ -59,7 +59,7 @@ def built(make: Callable[[], Call], *, streamed: bool) -> Call:
 
 
 def ratios(make: Callable[[], Call], samples: int) -> dict[str, float]:
-    """The ratios of medians and of the shortest times."""
+    """The ratio of medians and the ratio of the shortest times, ordinary to non-temporal."""
     calls = [built(make, streamed=streamed) for streamed in (False, True)]
     ordinary, streamed = sampled([one_by_one(call) for call in calls], samples)
     return {
@@ -69,7 +69,7 @@ def ratios(make: Callable[[], Call], samples: int) -> dict[str, float]:
 
 
 class Alone:
-    """A primitive on tensors of its own, which all calls of an object share."""
+    """A primitive with its own tensors. All calls of one object share these tensors."""
 
     def __init__(self, text: str) -> None:
         (problem,) = read(text)
@@ -82,12 +82,12 @@ class Alone:
             memory.fill(0.5)
 
     def call(self) -> Call:
-        """The primitive alone."""
+        """Make a call of the primitive alone."""
         bound = self._bound(self.op, **self.memories)
         return lambda: bound(self.stream)
 
     def between(self) -> Call:
-        """The primitive after a call that writes its input, before one that reads its result."""
+        """Make a sequence: a copy to the primitive's input, the primitive, a copy of its result."""
         name = next(name for name in self.memories if name.startswith("src"))
         src, dst = self.memories[name], self.memories["dst"]
         far, out = (dnn.Memory(memory.desc, self.engine) for memory in (src, dst))

@@ -3,9 +3,9 @@
     python -m benchmarks.suite             # batch 4, one process
     python -m benchmarks.suite --full      # all batches, the median of three processes: hours
 
-Figures are stored until the run is complete, and then in benchmarks/ledgers/cpu.jsonl. If a run is
-stopped, the same command continues it, unless the sources have changed. With --seconds, the run
-stops after this time with exit status 75 and can be continued.
+A file in the cache folder stores the figures of an incomplete run. A complete run is added to
+benchmarks/ledgers/cpu.jsonl. The same command continues a stopped run, unless the sources changed.
+With --seconds, the run stops after this time with exit status 75 and can be continued.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Run:
         return measured_again(line, outcomes, again)
 
     def samples(self) -> list[Record]:
-        """New samples, which a continued run keeps."""
+        """The samples of the run. A new run draws them; a continued run keeps them."""
         key = self.ledger.key("samples", {"full": self.full})
         found = self.ledger.get(key)
         if found is None:
@@ -82,7 +82,7 @@ class Run:
         return list(found["records"])
 
     def program(self, name: str) -> Any:
-        """The figures of another benchmark, measured once."""
+        """The figures of another benchmark. A continued run does not measure them again."""
         self.console.print(PROGRAMS[name], style="bold")
         key = self.ledger.key(PROGRAMS[name], {"threads": self.threads})
         found = self.ledger.get(key)
@@ -112,7 +112,7 @@ class Run:
 
 
 def measure(run: Run) -> Figures:
-    """All figures."""
+    """Measure all figures."""
     records = run.samples()
     lines = {line.title: run.rows(line) for line in (*recorded(SAMPLE, records), *LINES)}
     selection = run.rows(SELECTION)

@@ -21,8 +21,8 @@ from examples.cnn_training_f32 import LRN, POOLED, SRC, STRIDES, WEIGHTS, WINDOW
 
 __all__ = ["DrawnNet", "TorchNet", "errors", "wrong"]
 
-# Permitted norm-wise errors. In some windows of the pooling, two values differ by less than their
-# errors. Another maximum is then right, too, and moves an element of the gradient.
+# Permitted norm-wise errors. In some pooling windows, two values differ by less than their errors.
+# Then either value may become the maximum, and the gradient goes to another element.
 FORWARD, GRADIENT = 1e-5, 2e-2
 OUTPUTS = {
     "convolution": "dst", "relu": "dst", "lrn": "dst", "pooling": "dst",
@@ -44,7 +44,7 @@ class DrawnNet(Net):
         return dnn.Memory.from_numpy(values(dims, 0), engine=self.engine)
 
     def refill(self, draw: int) -> None:
-        """Give the inputs the values of a draw, and overwrite all other tensors with NaN."""
+        """Fill the inputs with the values of a draw and all other tensors with NaN."""
         inputs = (self.src, self.weights, self.bias, self.diff_dst)
         known = {id(memory): values(memory.desc.dims, draw) for memory in inputs}
         written = {id(m): m for step in self.steps for m in step.memories.values()}
@@ -102,9 +102,9 @@ class TorchNet:
         return {n: t.detach().double().cpu().numpy() for n, t in zip(names, self.last, strict=True)}
 
     def everything(self) -> dict[str, Any]:
-        """All results, also those between the layers."""
+        """All results, including the tensors between the layers."""
         tensors = self._forward()
-        inner = [tensors[2], tensors[1], tensors[0]]  # of lrn, relu and convolution
+        inner = [tensors[2], tensors[1], tensors[0]]  # results of LRN, relu and convolution
         found = self.torch.autograd.grad(
             tensors[3], [*inner, self.weights, self.bias], self.diff_dst
         )
@@ -130,7 +130,7 @@ def errors(found: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[st
 
 
 def wrong(found: Mapping[str, float]) -> str:
-    """The results whose errors are not permitted, and NaN is not; "" if there are none."""
+    """A description of the results with too large errors or NaN; "" if there are none."""
     texts = []
     for name, error in found.items():
         is_gradient = "backward" in name or name in RESULTS

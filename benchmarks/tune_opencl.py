@@ -3,10 +3,10 @@
     python -m benchmarks.tune_opencl --family=mma --set=resnet_50 --dir=FWD_I --mb=64 --match=conv
     python -m benchmarks.tune_opencl --family=tiled --matmul 4096x4096:4096x4096
 
-Each product is computed with every tile of the family and its variations, then with the fastest of
-them and k divided into parts. A candidate is valid if its result agrees with float64. The fastest
-valid candidate replaces the family's own choice if the own choice takes over 2 % longer. Products
-that are already in the table are skipped, unless --again is given.
+Each product is computed with every tile of the family and the tile's variations. The fastest tiles
+are then tried with several numbers of parts of K (split K). A candidate is valid if its result
+agrees with float64. The fastest valid candidate replaces the family's own choice if the own choice
+takes over 2 % longer. Products that are already in the table are skipped unless --again is given.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ PARTS = (
 VARIATIONS: dict[str, dict[str, tuple[int, ...]]] = {
     "mma": {"stages": (2, 3, 4), "chunks": (4, 8)},
 }  # family -> parameter -> values to try
-# Numbers of candidates: those tried with k in parts, and those timed again.
+# Numbers of the fastest candidates that are tried with split K, and that are timed again.
 CUT, KEPT = 3, 4
-NEAR = 1.02  # largest ratio to the best time at which the family's own choice stays
+NEAR = 1.02  # the family's own choice stays if its time is at most this multiple of the best time
 FOLDER = Path(tuning.__file__).parents[1] / "tuning"
 
 
@@ -82,11 +82,11 @@ class Search:
         self._seen: set[str] = set()
 
     def trial(self, table: OneChoice) -> Trial | None:
-        """The problem with the parameters of a table. None if it is refused."""
+        """The problem with the parameters of a table. None if the implementation refuses it."""
         return trial_of(self.problem, self.implementation, self.library.engine, table)
 
     def contestant(self, found: Parameters | None) -> Contestant | None:
-        """A candidate; for None the family's own choice. None if it cannot be built."""
+        """The contestant for parameters (None: the family's choice). None if the build fails."""
         trial = self.trial(OneChoice(found))
         try:
             return contestant(self.library, trial) if trial else None
@@ -111,7 +111,7 @@ class Search:
         return own / least, right[seconds.index(least)]
 
     def tiles(self) -> Iterator[Parameters]:
-        """Every tile and its variations, with k divided by the family's rule."""
+        """Every tile and its variations. The family's rule selects the number of parts of K."""
         for tile in self.family.tiles:
             for values in itertools.product(*self._varied.values()):
                 try:
@@ -121,11 +121,11 @@ class Search:
                 yield parameters(replace(self.family, tiles=(one,)))
 
     def parts(self, found: Parameters) -> Iterator[Parameters]:
-        """A tile with each number of parts of k."""
+        """A tile with each number of parts of K."""
         return ({**found, "parts": count} for count in PARTS)
 
     def timed(self, candidates: Iterable[Parameters]) -> list[tuple[float, Parameters]]:
-        """Seconds and candidates, fastest first, without candidates with equal launches."""
+        """Seconds and parameters, fastest first. Candidates with equal launches are timed once."""
         times = []
         for found in candidates:
             trial = self.trial(OneChoice(found))

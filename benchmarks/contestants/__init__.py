@@ -7,6 +7,6 @@ dnncore's interface, through the modules of `examples/third_party_backend`.
 import sys
 from pathlib import Path
 
-# The package dnncore_onednn. It is not installed here, because dnncore would then find the backend,
-# and it would take part in every ranking. Benchmarks and tests find the package by this line.
+# Let benchmarks and tests import the package dnncore_onednn. It is not installed, because dnncore
+# would then load it as a backend and rank its implementations with all others.
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "third_party_backend"))

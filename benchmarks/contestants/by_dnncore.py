@@ -29,11 +29,11 @@ class Dnncore:
 
     @classmethod
     def of(cls, problem: Problem, engine: dnn.Engine) -> Dnncore:
-        """The library with the name patterns and knobs of a problem."""
+        """Make the library with the name patterns and knobs of a problem."""
         return cls(engine, **problem.wishes)
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> dnn.PrimitiveDesc:
-        """The best implementation that matches the patterns. They do not apply to reorders."""
+        """The best implementation that matches the patterns, which do not apply to reorders."""
         wishes = {} if isinstance(op, dnn.Reorder) else self.wishes
         return dnn.PrimitiveDesc(op, self.engine, attr, **wishes)
 
@@ -50,7 +50,7 @@ class Dnncore:
         reorder.execute(self.stream, src=plain, dst=memory)
 
     def spoil(self, memory: dnn.Memory) -> None:
-        """Fill with NaN, because untouched pages of a host are read too fast."""
+        """Fill with NaN. This also touches the host's pages: untouched ones are read too fast."""
         if self.engine.is_host:
             memory.buffer[:] = NOT_A_NUMBER
         else:
@@ -61,7 +61,7 @@ class Dnncore:
             )
 
     def values(self, memory: dnn.Memory) -> Array:
-        """The values, after a reorder if numpy has no strides for the format."""
+        """The values. Opaque formats are reordered first, because numpy cannot read them."""
         if memory.desc.format_kind == "blocked":
             return memory.numpy()
         return dnn.reorder(memory, memory.desc.with_format(None)).numpy()
@@ -80,7 +80,7 @@ class Dnncore:
         return pd.scratchpad_bytes
 
     def repeat(self, calls: list[Any]) -> Repeat:
-        """Run calls; several as a sequence."""
+        """Return a function that runs the calls in order, as a sequence if there are several."""
         run = calls[0] if len(calls) == 1 else dnn.Sequence(calls)
         stream = self.stream
 
@@ -107,7 +107,7 @@ def _repeat(queue: Any, memory: dnn.Memory, period: Array) -> None:
 
 
 def chosen(problem: Problem, terms: Terms) -> Iterator[Contestant]:
-    """The selected implementation and, with `terms.reorders`, one in its own formats."""
+    """The selected implementation. With `terms.reorders`, also one that selects its formats."""
     library = Dnncore.of(problem, engine(terms.engine))
     try:
         yield contestant(library, library.choose(problem.op, problem.attr))
@@ -122,7 +122,7 @@ def chosen(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 def untuned(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """The implementation that is selected without the device's tuning table.
 
-    Raises `LeftOut` if the table does not change it.
+    Raises `LeftOut` if the table does not change the kernels of the problem.
     """
     tuned = engine(terms.engine)
     if not hasattr(tuned, "tuning_table"):
@@ -136,12 +136,12 @@ def untuned(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def on_cpu(problem: Problem, terms: Terms) -> Iterator[Contestant]:
-    """The implementation that is chosen on the CPU engine."""
+    """The implementation that dnncore selects on the CPU engine."""
     return chosen(replace(problem, impl="", skip_impl="", knobs=""), replace(terms, engine="cpu"))
 
 
 def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
-    """All other implementations that accept, without the reference."""
+    """All accepting implementations except the selected one and the reference."""
     library = Dnncore(engine(terms.engine))
     pds = list(dnn.primitive_descs(problem.op, library.engine, problem.attr))[1:]
     rest = [pd for pd in pds if not pd.is_reference]
@@ -152,9 +152,9 @@ def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def copying(nbytes: int, name: str) -> Repeat:
-    """A device's own copy. The bytes read and written together are `nbytes`.
+    """A copy by the device. `nbytes` is the sum of the bytes read and written.
 
-    Raises `ValueError` if the copy differs.
+    Raises `ValueError` if the copy differs from its source.
     """
     import pyopencl as cl
 
@@ -181,9 +181,9 @@ def copying(nbytes: int, name: str) -> Repeat:
 
 
 def kernels(problem: Problem, name: str) -> str | None:
-    """A hash of an engine's kernels for a problem and of their build options and launches.
+    """A hash of an engine's kernels for a problem, their build options and their launches.
 
-    None for engines without such kernels, or if no implementation accepts.
+    None for engines without such kernels, and if no implementation accepts.
     """
     return _kernels(problem, Dnncore.of(problem, engine(name)))
 

@@ -19,7 +19,7 @@ Run = Callable[[], object]
 
 
 def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
-    """One contestant, on row-major arrays."""
+    """The only contestant of numpy. It computes on row-major arrays."""
     op, attr = problem.op, problem.attr
     builder = _BUILDERS.get(type(op))
     if builder is None or attr.post_ops:

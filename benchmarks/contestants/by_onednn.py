@@ -1,4 +1,4 @@
-"""oneDNN's contestants: its first choice, and matmul for inner products."""
+"""oneDNN's contestants: its first implementation, and matmul for inner products."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OneDnn:
         self.peer = Peer(package)
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> PeerPrimitive:
-        """oneDNN's first choice, with the user's scratchpad."""
+        """oneDNN's first implementation. The user provides the scratchpad."""
         return self.peer.primitive(op, attr=replace(attr, scratchpad="user"))
 
     def fill(self, memory: dnn.Memory, period: Array) -> None:
@@ -49,18 +49,18 @@ class OneDnn:
             self.peer.reorder(plain, memory)
 
     def spoil(self, memory: dnn.Memory) -> None:
-        """Fill with NaN, because untouched pages are read too fast."""
+        """Fill with NaN. This also touches the pages: untouched pages are read too fast."""
         memory.buffer[:] = NOT_A_NUMBER
 
     def finish(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: all calls of oneDNN have ended."""
 
     def values(self, memory: dnn.Memory) -> Array:
         """The values. oneDNN's reorder is used for an opaque format."""
         return self.peer.values(memory)
 
     def forward(self, pd: PeerPrimitive) -> PeerPrimitive:
-        """The hint of the gradient."""
+        """The forward primitive that is the hint of the gradient."""
         assert pd.hint is not None
         return pd.hint
 
@@ -70,7 +70,7 @@ class OneDnn:
         return desc.nbytes if desc else 0
 
     def repeat(self, calls: list[Any]) -> Repeat:
-        """Run calls in order. Each call waits for its end, which has no cost on the CPU."""
+        """Return a function that runs the calls in order. Waiting has no cost on the CPU."""
         if len(calls) == 1:
             return one_by_one(calls[0])
 
@@ -100,7 +100,7 @@ def newest(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def contestants(problem: Problem, terms: Terms, package: Package) -> Iterator[Contestant]:
-    """oneDNN's first choice. An inner product is also computed as matmul."""
+    """oneDNN's first implementation. An inner product is also computed as matmul."""
     library, attr, reasons = _library(package), problem.attr, []
     for op in _algorithms(problem.op):
         try:
@@ -118,7 +118,7 @@ def contestants(problem: Problem, terms: Terms, package: Package) -> Iterator[Co
 
 
 def _algorithms(op: Any) -> list[Any]:
-    """The operation, and for other algorithms of a convolution also the direct one."""
+    """The operation. For a convolution by another algorithm, also the direct convolution."""
     is_free = getattr(op, "algorithm", "") in ("winograd", "auto")
     return [op, replace(op, algorithm="direct")] if is_free else [op]
 
@@ -127,7 +127,11 @@ def _algorithms(op: Any) -> list[Any]:
 
 
 def _is_product(op: Any) -> bool:
-    """Whether all is f32, activations may be plain and there is no gradient of a bias."""
+    """Whether matmul can compute an inner product.
+
+    All tensors must be f32, activations must permit plain formats, and there must be no gradient of
+    a bias.
+    """
     if any(desc.data_type != "f32" for _, desc in op.tensors()):
         return False
     descs = [getattr(op, name) for name in activations(op)]
@@ -137,7 +141,7 @@ def _is_product(op: Any) -> bool:
 
 @dataclass(frozen=True)
 class Matrices:
-    """The operands of a product: arguments of the inner product. ^T marks a transposed one."""
+    """The operands of a product, as arguments of the inner product. ^T marks a transposed one."""
 
     src: str
     weights: str

@@ -1,7 +1,7 @@
 """torch's contestants: eager operations on tensors in row-major and in channels-last order.
 
-If torch has an operator that fills an existing tensor, it is used, so that torch's time contains no
-allocation. The same calls on float64 tensors give the exact results for comparisons.
+Operators that fill an existing tensor are preferred, so that torch's time contains no allocation.
+The same calls on float64 tensors give the exact results for comparisons.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
 
 
 def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
-    """One contestant per order that the problem's formats permit."""
+    """One contestant per order of dims that the problem's formats permit."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
     for place in places(problem, "cpu"):
         yield contestant(problem, place, lambda call: one_by_one(call.run))
@@ -52,10 +52,10 @@ def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of tensors: torch's device, and the order, a key of LAYOUTS.
+    """Where and how tensors are stored: torch's device, and the order of dims (a key of LAYOUTS).
 
     exact: whether tensors are in float64.
-    draw: the number of the draw of their values.
+    draw: the number of the draw of the tensors' values.
     """
 
     device: str = "cpu"
@@ -75,7 +75,7 @@ class Call:
 
     @torch.inference_mode()
     def spoil(self) -> None:
-        """Overwrite the outputs of a run with NaN: a graph has run while it was captured."""
+        """Overwrite the outputs of the last run with NaN; of integers with -1."""
         for tensor in self.results().values() if self.last else ():
             tensor.fill_(math.nan if tensor.is_floating_point() else -1)
 
@@ -84,7 +84,7 @@ class Call:
         rows = [(row.name, desc) for row, desc in self.op.tensors() if row.direction == "out"]
         (found,) = self.last
         found = found if isinstance(found, (tuple, list)) else [found]
-        pairs = zip(rows, found, strict=False)  # torch may return more, such as indices
+        pairs = zip(rows, found, strict=False)  # torch may return more tensors, such as indices
         return {name: tensor.reshape(desc.dims) for (name, desc), tensor in pairs}
 
     def outputs(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _array(tensor: Any) -> Any:
 
 
 def places(problem: Problem, device: str) -> list[Place]:
-    """A place per order that the problem's formats permit. Raises `LeftOut` if none does."""
+    """One place per order that the problem's formats permit. Raises `LeftOut` if none fits."""
     layouts = [name for name, tag in LAYOUTS.items() if _allows(problem.op, tag)]
     if not layouts:
         raise LeftOut("torch has no such formats")
@@ -111,7 +111,7 @@ def contestant(
     name: str = "",
     error_factor: float = 1.0,
 ) -> Contestant:
-    """The contestant at a place. Other values need new tensors, so `refill` makes a new call.
+    """The contestant at a place. `refill` makes new tensors and therefore a new call.
 
     repeat_of: makes the function that repeats a call.
     """
@@ -126,26 +126,26 @@ def contestant(
 
 
 class _Calls:
-    """A call for the values of the present draw."""
+    """A call on tensors with the values of the current draw."""
 
     def __init__(self, problem: Problem, place: Place, repeat_of: Callable[[Call], Repeat]) -> None:
         self.problem, self.place, self.repeat_of = problem, place, repeat_of
         self.refill(0)
 
     def refill(self, draw: int) -> None:
-        """Make the call for a draw."""
+        """Replace the call by one on tensors with the values of a draw."""
         self._call = self._repeat = None  # frees the tensors first
         call = call_of(self.problem, replace(self.place, draw=draw))
         self._call, self._repeat = call, self.repeat_of(call)
         call.spoil()
 
     def repeat(self, count: int) -> float:
-        """Repeat the present call."""
+        """Repeat the current call."""
         assert self._repeat is not None
         return self._repeat(count)
 
     def outputs(self) -> dict[str, Any]:
-        """The outputs of its last run; none before the first."""
+        """The outputs of the last run; empty before the first run."""
         assert self._call is not None
         return self._call.outputs() if self._call.last else {}
 
@@ -179,7 +179,7 @@ def call_of(problem: Problem, place: Place) -> Call:
 
 
 def _allows(op: Any, tag: str | None) -> bool:
-    """Whether all activations may have this format. Weights may have any."""
+    """Whether the problem permits this format for all activations. Weights may have any format."""
     descs = [getattr(op, name) for name in activations(op)]
     if tag and any(desc.ndims not in MEMORY_FORMATS for desc in descs):
         return False
@@ -191,14 +191,14 @@ def _allows(op: Any, tag: str | None) -> bool:
 
 
 def _order(desc: dnn.MemoryDesc) -> list[int]:
-    """The dims from the outermost to the innermost; empty for gaps, blocks and `any`."""
+    """The order of dims, outermost first; empty for formats with gaps or blocks and for `any`."""
     if not (desc.is_plain and desc.is_dense):
         return []
     return ["abcdefghijkl".index(letter) for letter in desc.order_tag]
 
 
 def _tensors(op: Any, place: Place) -> dict[str, Any]:
-    """The tensors of all arguments. Outputs are NaN. A gradient of pooling also gets its src."""
+    """Make the tensors of all arguments. Outputs are NaN. A pooling's gradient also gets src."""
     tensors = {row.name: _tensor(op, row.name, desc, place) for row, desc in op.tensors()}
     for row, _ in op.tensors():
         if row.direction == "out":
@@ -209,7 +209,7 @@ def _tensors(op: Any, place: Place) -> dict[str, Any]:
 
 
 def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
-    """The tensor of an argument. As in torch, grouped weights have no dim of groups."""
+    """Make the tensor of an argument. As in torch, grouped weights have no dim for the group."""
     tensor = _values(name, desc, place).to((DATA_TYPES | INTEGERS)[desc.data_type])
     if place.exact:
         tensor = tensor.double()
@@ -224,7 +224,7 @@ def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
 
 
 def _values(name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
-    """The values of `values_of` in the range of the type, made on the device."""
+    """The values of `values_of`, fitted to the type. The device repeats the period."""
     drawn = typed(name, period_of(name, desc.dims, place.draw), desc.data_type)
     period = torch.from_numpy(drawn).to(place.device)
     count = math.prod(desc.dims)
@@ -240,7 +240,7 @@ def _convolution(op: Any, t: Tensors) -> Run:
 
 
 def _convolution_backward(op: Any, t: Tensors) -> Run:
-    """A gradient with one output. The tensor in its place gives the size."""
+    """Call one gradient. A tensor in the place of the output gives its size."""
     by_data = isinstance(op, dnn.ConvolutionBackwardData)
     src, weights = t["diff_src" if by_data else "src"], t["weights" if by_data else "diff_weights"]
     sizes = [op.dst_role.dims[1]] if "diff_bias" in t else None
@@ -254,7 +254,7 @@ def _convolution_backward(op: Any, t: Tensors) -> Run:
 
 
 def _geometry(op: Any) -> tuple[Any, ...]:
-    """torch's arguments after the tensors. False: the convolution is not transposed."""
+    """torch's arguments after the tensors. The value False means: not a transposed convolution."""
     return (
         op.strides,
         padding(op),

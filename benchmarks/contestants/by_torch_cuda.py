@@ -1,10 +1,10 @@
 """torch on CUDA: cuDNN for convolutions, cuBLAS for products, and torch's own kernels.
 
 A call from Python takes longer than a short kernel, so the calls are in CUDA graphs. float32 is
-computed without TF32, and cuDNN searches for its best algorithm. On some problems its fastest
-algorithm is wrong. There, `other_convolutions` searches among the ten algorithms that cuDNN ranks
-first, and among those of them that are deterministic. torch keeps the algorithm that it found for a
-problem, so this side needs a process of its own.
+computed without TF32, and cuDNN searches for its fastest algorithm. On some problems that algorithm
+gives wrong results. Then `other_convolutions` searches among the ten algorithms that cuDNN ranks
+first, and again among the deterministic ones of these ten. torch caches the algorithm that it found
+for a problem, so this side needs its own process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONVOLUTIONS = (
     dnn.ConvolutionForward, dnn.ConvolutionBackwardData, dnn.ConvolutionBackwardWeights,
 )  # fmt: skip
 CUDNN_ERROR_FACTOR = 10.0  # cuDNN may use Winograd's algorithm; measured: 3 on layers of VGG-16
-FIRST = 10  # algorithms of the shorter search
+FIRST = 10  # number of algorithms in the search of `other_convolutions`
 GRAPH_SECONDS, GRAPH_CALLS = 2e-3, 20  # duration and largest number of calls of a graph
 
 
@@ -42,7 +42,7 @@ def convolutions(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
 
 
 def other_convolutions(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
-    """Convolutions with other algorithms than the fastest, per order of images."""
+    """Convolutions of cuDNN by algorithms from smaller searches, per order of images."""
     _require_convolution(problem)
     yield from _contestants(problem, FIRST)
     yield from _contestants(problem, FIRST, deterministic=True)
@@ -56,9 +56,9 @@ def others(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
 
 
 def row_major(problem: Problem, terms: Terms) -> Iterator[Contestant]:
-    """Other operations on row-major tensors, whatever the problem's format. Reorders do not count.
+    """Other operations on row-major tensors for any format of the problem, without reorders.
 
-    torch's average pooling is wrong in the other order.
+    torch's average pooling gives wrong results in channels-last order.
     """
     op = problem.op.with_each(lambda desc: desc.with_format(None))
     for found in others(replace(problem, op=op), terms):
@@ -71,9 +71,9 @@ def _require_convolution(problem: Problem) -> None:
 
 
 def without_tf32(limit: int = 0, *, deterministic: bool = False) -> None:
-    """Switch TF32 off, and let cuDNN search.
+    """Switch TF32 off, and let cuDNN search for its fastest algorithm.
 
-    limit: the number of algorithms of the search, in cuDNN's order; 0 means all.
+    limit: the number of algorithms in the search, in cuDNN's order; 0 means all.
     """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -100,7 +100,7 @@ def _contestants(
 
 
 def graph_of(run: Run) -> Repeat:
-    """Replay a graph of several calls."""
+    """Capture several calls in a graph. Returns a function that replays the graph."""
     count = min(GRAPH_CALLS, max(1, round(GRAPH_SECONDS / _seconds(run))))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -118,7 +118,10 @@ def graph_of(run: Run) -> Repeat:
 
 
 def _seconds(run: Run) -> float:
-    """Seconds of a call after three calls, in which cuDNN searches. Graphs need a side stream."""
+    """Seconds of one call. cuDNN searches during three calls before it.
+
+    The calls run in a side stream, which CUDA requires before the capture of a graph.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

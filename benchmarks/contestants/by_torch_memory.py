@@ -30,7 +30,7 @@ LAYOUTS = {"plain": None, "channels_last": "axb"}  # name -> format tag
 def padding(op: Any, ceil: bool = False) -> tuple[int, ...]:
     """torch's padding, the same on both sides. Raises `LeftOut` if the output size differs.
 
-    ceil: whether windows count that begin inside the padding and end after it.
+    ceil: whether the output size is rounded up, as by torch's ceil_mode.
     """
     if _outputs(op, math.ceil if ceil else math.floor) != op.dst_role.dims[2:]:
         raise LeftOut("torch pads both sides alike")
@@ -38,7 +38,7 @@ def padding(op: Any, ceil: bool = False) -> tuple[int, ...]:
 
 
 def dilation(op: Any) -> tuple[int, ...]:
-    """torch's dilation. 1 is dense."""
+    """torch's dilation, where 1 is dense."""
     return tuple(dilation + 1 for dilation in op.dilations)
 
 
@@ -71,7 +71,7 @@ def _eltwise_backward(op: Any, t: Tensors) -> Run:
 def _filling(
     op: Any, table: Mapping[str, Callable[[Any], Operator]], inputs: Any, result: dict[str, Any]
 ) -> Run:
-    """A call of the operator of an algorithm that fills the tensor `result`."""
+    """A call of the algorithm's operator, which fills the tensor `result`."""
     operator = table[op.algorithm](op) if op.algorithm in table else None
     if operator is None:
         raise LeftOut(f"torch has no {op.algorithm} in one call")
@@ -81,7 +81,7 @@ def _filling(
     return lambda: function(*inputs, **constants, **result)
 
 
-Operator = tuple[str, dict[str, Any]] | None  # torch's operator, other arguments; None: has none
+Operator = tuple[str, dict[str, Any]] | None  # torch's operator, further arguments; None: missing
 
 
 def _always(name: str, **constants: Any) -> Callable[[Any], Operator]:
@@ -180,7 +180,10 @@ def _lrn(op: Any, t: Tensors) -> Run:
 
 
 def _lrn_backward(op: Any, t: Tensors) -> Run:
-    """The formula, because autograd would also run forward. The base is computed before."""
+    """LRN's gradient by its formula, because autograd would also run the forward pass.
+
+    The base of the power is computed before the call.
+    """
     if op.algorithm != "across_channels":
         raise LeftOut("torch normalises across channels only")
     src, diff, beta = t["src"], t["diff_dst"], op.beta
@@ -195,7 +198,7 @@ def _lrn_backward(op: Any, t: Tensors) -> Run:
 
 
 def _mean_of_channels(tensor: Any, size: int) -> Any:
-    """The mean over an odd number of channels around each channel. Missing channels are 0."""
+    """The mean over an odd number of channels around each channel. Channels outside count as 0."""
     images = tensor.flatten(2).unsqueeze(1)
     mean = torch.nn.functional.avg_pool2d(images, (size, 1), 1, (size // 2, 0))
     return mean.squeeze(1).reshape(tensor.shape)
@@ -224,12 +227,12 @@ def _pooling_backward(op: Any, t: Tensors) -> Run:
 
 
 def _images(op: Any, *tensors: Any) -> list[Any]:
-    """The tensors with two or three spatial dims: torch has no operators for one."""
+    """The tensors with two or three spatial dims, because torch lacks operators for one."""
     return [tensor.unsqueeze(2) if len(op.kernel) == 1 else tensor for tensor in tensors]
 
 
 def _window(op: Any) -> tuple[Any, ...]:
-    """torch's arguments after the image."""
+    """torch's arguments of a window, which follow the image."""
 
     def flat(values: Any, other: int) -> tuple[int, ...]:
         return ((other,) if len(op.kernel) == 1 else ()) + tuple(values)
@@ -245,7 +248,7 @@ def _window(op: Any) -> tuple[Any, ...]:
 
 
 def _reorder(op: Any, t: Tensors) -> Run:
-    """A copy between the orders that torch has."""
+    """A copy between orders of dims that torch can express."""
     src, dst = (_ordered(desc, t[name]) for name, desc in (("src", op.src), ("dst", op.dst)))
     return lambda: dst.copy_(src)
 

@@ -39,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
-PERIOD = (1 << 20) + 7  # number of drawn values; longer tensors repeat them; not a common size
+PERIOD = (1 << 20) + 7  # drawn values, which longer tensors repeat; no dim is a multiple of it
 
 
 INTEGERS = {
@@ -57,7 +57,7 @@ class Terms:
     """The conditions of a contest.
 
     engine: the name of dnncore's engine.
-    reorders: whether a contestant may also compute in its own formats, with reorders included.
+    reorders: whether a contestant may also select its formats. Its time then includes reorders.
     """
 
     engine: str = "cpu"
@@ -71,9 +71,9 @@ class Contestant:
     name: the name of the library's implementation.
     repeat: computes the problem at least n times and waits for the end. On a device, the
         computations are enqueued without gaps.
-    outputs: the results in logical dims.
-    refill: gives the inputs the values of a draw, and spoils the outputs.
-    scratchpad: its bytes, or None if unknown.
+    outputs: returns the results in logical dims.
+    refill: fills the inputs with the values of a draw, and the outputs with NaN.
+    scratchpad: bytes of the scratchpad, or None if unknown.
     error_factor: the claimed multiple of the plain rounding bound.
     nbytes: the bytes of all arguments, including a workspace.
     """
@@ -94,10 +94,11 @@ Side: TypeAlias = Callable[[Problem, Terms], Iterator[Contestant]]
 class Maker:
     """The function that makes the contestants of a side.
 
-    path: its module and name.
-    alone: whether the side computes in a process of its own.
-    environment: the module and name of that process's further variables, if any.
-    otherwise: the side that replaces this one on problems that it computes wrongly.
+    path: the function's "module:name".
+    alone: whether the side computes in its own process.
+    environment: "module:name" of a function that returns further environment variables for that
+        process, or "".
+    otherwise: the side that replaces this side on problems with wrong results, or "".
     """
 
     path: str
@@ -131,7 +132,7 @@ CPU_PEERS = ("onednn-3.2", "onednn-3.13", "torch")
 def side(name: str) -> Side:
     """The function that makes the contestants of a side, at least one.
 
-    The function raises `LeftOut` for a problem that the side cannot compute.
+    It raises `LeftOut` for a problem that the side cannot compute.
     """
     if not SIDES[name].alone:
         found: Side = imported(SIDES[name].path)
@@ -154,7 +155,7 @@ def imported(path: str) -> Any:
 
 
 def values_of(name: str, dims: tuple[int, ...], draw: int = 0) -> Array:
-    """Random float32 of the normal distribution, the same for the same name, dims and draw."""
+    """Random float32 from the normal distribution; equal for equal name, dims and draw."""
     return np.resize(period_of(name, dims, draw), dims)
 
 
@@ -166,9 +167,10 @@ def period_of(name: str, dims: tuple[int, ...], draw: int = 0) -> Array:
 
 
 def typed(name: str, values: Array, data_type: str) -> Array:
-    """Drawn values as values of a type: integers of its range, scales above 0, other numbers.
+    """Convert drawn values to a tensor's values: integers in the type's range, or positive scales.
 
-    The products of two integers and their scales have a size of about 1.
+    Values of other tensors stay as they are. Products of two integers and their scales have a size
+    of about 1.
     """
     if name.endswith("_scales"):
         return np.float32((1 + np.abs(values)) / (1 if name.startswith("dst") else 64))
@@ -185,5 +187,5 @@ def is_arithmetic(problem: Problem | str) -> bool:
 
 
 def activations(op: Any) -> list[str]:
-    """The arguments that are no weights and no biases."""
+    """The names of the arguments that are neither weights nor biases."""
     return [row.name for row, _ in op.tensors() if role_of(row.name) in ("src", "dst")]

@@ -1,8 +1,8 @@
 """Contestants of dnncore and oneDNN, through a common interface.
 
 A library selects a primitive descriptor for an operation. The primitive is bound to memories in the
-selected formats. The memories are filled before the measurement, so weights are packed once. They
-are filled with other values before the last sample.
+selected formats. The memories are filled before the measurement, so weights are packed once. Before
+the last sample, the memories get new values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.measuring.sampling import Repeat
 
 __all__ = ["NOT_A_NUMBER", "Library", "between_reorders", "contestant"]
 
-PLACES = ("workspace", "src2")  # indices and conditions
+PLACES = ("workspace", "src2")  # arguments that contain indices or conditions, filled with 1
 NOT_A_NUMBER = 0xFF  # a NaN of any floating-point type consists of these bytes
 Periods = Callable[[str, tuple[int, ...], int], Array]  # (argument, dims, draw) -> values
 
@@ -31,7 +31,7 @@ class Library(Protocol):
         """The primitive descriptor with the best rank."""
 
     def fill(self, memory: dnn.Memory, period: Array) -> None:
-        """Fill a memory of any format with values that repeat a period in row-major order."""
+        """Fill a memory of any format. In row-major order, its values repeat `period`."""
 
     def spoil(self, memory: dnn.Memory) -> None:
         """Fill an output memory with NaN."""
@@ -40,25 +40,25 @@ class Library(Protocol):
         """Wait until all memories are filled."""
 
     def values(self, memory: dnn.Memory) -> Array:
-        """The values in logical dims."""
+        """The values of a memory, in logical dims."""
 
     def forward(self, pd: Any) -> Any:
-        """The primitive descriptor of the forward operation of a gradient."""
+        """The primitive descriptor of the forward operation that belongs to a gradient."""
 
     def scratchpad(self, pd: Any) -> int:
         """Bytes of scratchpad for an execution."""
 
     def repeat(self, calls: list[Any]) -> Repeat:
-        """A function that runs bound primitives in order n times and then waits."""
+        """Return a function that runs bound primitives in order, n times, and then waits."""
 
 
 def contestant(
     library: Library, pd: Any, name: str = "", periods: Periods = period_of
 ) -> Contestant:
-    """A primitive alone, on memories in its own formats.
+    """A primitive alone, on memories in the formats of its descriptor.
 
-    Weights are packed once. An exception are opaque weights of a gradient of data, which are packed
-    in each run, because weights change in each step of a training.
+    Weights are packed once. The exception is a gradient of data with opaque weights: they are
+    packed in each run, because a training changes the weights in each step.
     """
     memories = _Memories(library, periods)
     arguments = memories.of(pd)
@@ -116,20 +116,23 @@ def _made(
 
 
 class _Memories:
-    """New memories of a library, and how each of them is filled."""
+    """New memories of a library, and for each a function that fills it."""
 
     def __init__(self, library: Library, periods: Periods = period_of) -> None:
         self.library, self.periods = library, periods
         self._fills: list[Callable[[int], object]] = []  # draw -> values
 
     def refill(self, draw: int) -> None:
-        """Give all inputs the values of a draw, and spoil all outputs."""
+        """Fill all inputs with the values of a draw and all outputs with NaN."""
         for fill in self._fills:
             fill(draw)
         self.library.finish()
 
     def of(self, pd: Any, given: Mapping[str, dnn.Memory] | None = None) -> dict[str, dnn.Memory]:
-        """A memory for each argument that is not given. Forward fills a gradient's workspace."""
+        """Make a memory for each argument that is not given.
+
+        `refill` runs the forward primitive to fill the workspace of a gradient.
+        """
         memories = dict(given or {})
         if pd.op.forward_op is not None and "workspace" in pd.descs:
             forward = self.library.forward(pd)
@@ -145,17 +148,17 @@ class _Memories:
         return memories
 
     def any(self, name: str, desc: dnn.MemoryDesc, *, is_read: bool) -> dnn.Memory:
-        """The memory of an input or of an output."""
+        """Make the memory of an input or of an output."""
         return self.input(name, desc) if is_read else self.output(desc)
 
     def output(self, desc: dnn.MemoryDesc) -> dnn.Memory:
-        """A memory that is spoilt before it is written."""
+        """Make a memory that `refill` fills with NaN."""
         memory = dnn.Memory(desc, self.library.engine)
         self._fills.append(lambda _draw: self.library.spoil(memory))
         return memory
 
     def input(self, name: str, desc: dnn.MemoryDesc) -> dnn.Memory:
-        """A memory that gets the values of an argument: of each draw, or 1 for places."""
+        """Make a memory that `refill` fills with a draw's values, or with 1 for `PLACES`."""
         memory = dnn.Memory(desc, self.library.engine)
 
         def fill(draw: int) -> None:

@@ -10,8 +10,9 @@ Both libraries use the same operation descriptors and memories:
     backward = peer.primitive(backward_op, hint=conv)
 
 The modules of `examples/third_party_backend` call oneDNN's C functions. That backend refuses
-problems that oneDNN computes unlike dnncore; this peer does not. The library reads OMP_NUM_THREADS
-when it is loaded; the newest one counts the cores that the process may use.
+problems for which oneDNN's results differ from dnncore's definition. This peer computes them. The
+library reads OMP_NUM_THREADS when it is loaded. The newest oneDNN instead counts the cores that the
+process may use.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Peer:
         hint: PeerPrimitive | None = None,
         attr: dnn.Attributes | None = None,
     ) -> PeerPrimitive:
-        """oneDNN's first implementation of `op`. Raises `Unsupported` if there is none.
+        """oneDNN's first implementation of `op`. Raises `Unsupported` if oneDNN has none.
 
-        hint: the forward primitive of a backward operation. By default it is made from `op`.
+        hint: the forward primitive of a backward operation; by default made from `op`.
         """
         if hint is None and op.forward_op is not None:
             hint = self.primitive(op.forward_op)
@@ -75,8 +76,9 @@ class Peer:
     ) -> dict[str, Array]:
         """Execute once. Inputs and outputs are arrays with logical dims, by argument name.
 
-        oneDNN's workspaces are private, so none is returned. For a gradient with src, the forward
-        operation makes the workspace. Without src, as in pooling, it comes from the inputs.
+        oneDNN's workspaces are private, so the outputs contain no workspace. If a gradient has src,
+        the forward operation computes its workspace. Otherwise, as in pooling, the inputs contain
+        the workspace.
         """
         primitive = self.primitive(op, attr=attr)
         made = {}
@@ -90,7 +92,7 @@ class Peer:
     def _execute(
         self, primitive: PeerPrimitive, inputs: Mapping[str, Array], made: dict[str, dnn.Memory]
     ) -> dict[str, dnn.Memory]:
-        """Run on the memories `made` and on new memories with the inputs."""
+        """Execute on the memories `made` and on new memories for the other inputs."""
         rest = {n: desc for n, desc in primitive.descs.items() if n not in made}
         memories = made | {n: self.memory(desc, inputs.get(n)) for n, desc in rest.items()}
         primitive.bind(**memories)()
@@ -136,7 +138,7 @@ class PeerPrimitive:
         return memory.desc != self.descs[argument]
 
     def primitive(self) -> PeerPrimitive:
-        """The object itself, which is built already."""
+        """Return this object, which is already built."""
         return self
 
     def bind(self, **memories: dnn.Memory) -> PeerCall:

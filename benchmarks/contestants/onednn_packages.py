@@ -1,4 +1,4 @@
-"""The packages of oneDNN. Each is in a folder of its own, and a process loads one of them."""
+"""The packages of oneDNN. Each is in its own folder, and a process loads only one of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ __all__ = ["NEWEST", "OPENMP", "Package", "newest_environment"]
 class Package:
     """A package of oneDNN.
 
-    name, version: its name and version on PyPI.
-    library_version: the version of the library in it.
-    released: the newest date of files in its wheel.
-    prefix: the folder of its installation in the environment's folder. "" is the environment.
-    threads: what runs its threads.
-    how: the command that installs it.
+    name, version: the package's name and version on PyPI.
+    library_version: the version of the library in the package.
+    released: the newest date of files in the wheel.
+    prefix: the folder of the installation, relative to the environment's folder; "" for the
+        environment itself.
+    threads: the threading runtime.
+    how: the command that installs the package.
     """
 
     name: str
@@ -32,13 +33,13 @@ class Package:
     how: str
 
     def __str__(self) -> str:
-        """The versions, the date and the runtime of its threads."""
+        """The versions, the release date and the threading runtime, as text."""
         package = f"{self.name} {self.version}, wheel of {self.released}"
         return f"oneDNN {self.library_version} ({package}; threads: {self.threads})"
 
     @property
     def is_installed(self) -> bool:
-        """Whether its library is there."""
+        """Whether the package's library is installed."""
         try:
             return self.library.exists()
         except ModuleNotFoundError:
@@ -46,12 +47,12 @@ class Package:
 
     @property
     def folder(self) -> Path:
-        """The folder of its installation."""
+        """The folder of the installation."""
         return Path(sys.prefix) / self.prefix
 
     @property
     def library(self) -> Path:
-        """The path of its library. Raises `ModuleNotFoundError` if it is not installed."""
+        """The path of the library. Raises `ModuleNotFoundError` if it is not installed."""
         if not self.prefix:
             return self._in_environment()
         path = self.folder / "lib" / "libdnnl.so.3"
@@ -81,9 +82,9 @@ NEWEST = Package(
 
 
 def newest_environment() -> dict[str, str]:
-    """Variables of a process that loads the newest oneDNN and what it depends on.
+    """Environment variables with which a process can load the newest oneDNN and its dependencies.
 
-    It computes on SYCL's CPU device, which Intel's OpenCL runtime provides.
+    This oneDNN computes on SYCL's CPU device, which Intel's OpenCL runtime provides.
     """
     libraries = NEWEST.folder / "lib"
     known = os.environ.get("LD_LIBRARY_PATH")

@@ -1,10 +1,10 @@
-"""Contestants in processes of their own, with the same cores and the same number of threads.
+"""Contestants in separate processes, with the same cores and the same number of threads.
 
-A process computes only while it has a request, so one side computes while the others wait. It
-measures its own times, because a request takes longer than a short computation. If the threads of a
-waiting process use a core for longer than the pause between samples, the row is wrong.
+A process computes only while it handles a request, so one side computes while the others wait. Each
+process measures its own times, because a request takes longer than a short computation. If the
+threads of a waiting process use a core for longer than the pause between samples, the row is wrong.
 
-Each process lives as long as this one. It has the contestants of one problem at a time.
+Each process lives as long as this process. It has the contestants of one problem at a time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["Disturbed", "Process", "contestants_of"]
 
 
 class Disturbed(Exception):
-    """A process computed while it should wait."""
+    """A process used a core while it should have waited."""
 
 
 class Process:
-    """A process that makes and runs contestants, with `benchmarks.contestants.server`.
+    """A process with `benchmarks.contestants.server`, which makes and runs contestants.
 
-    path: the module and name of the function that makes them.
-    environment: further variables.
+    path: "module:name" of the function that makes the contestants.
+    environment: further environment variables of the process.
     """
 
     def __init__(self, path: str, environment: dict[str, str]) -> None:
@@ -57,9 +57,9 @@ class Process:
         atexit.register(self.end)
 
     def make(self, *arguments: Any) -> list[Contestant]:
-        """The contestants for arguments. Those of other arguments end.
+        """Make the contestants for these arguments. Earlier contestants become unusable.
 
-        Raises `LeftOut` if the function does so or if the process ends.
+        Raises `LeftOut` if the function raises it or if the process ends.
         """
         rows = self._ask("make", *arguments)
         return [self._contestant(i, *row) for i, row in enumerate(rows)]
@@ -81,7 +81,7 @@ class Process:
     def _seconds(self, i: int, count: int) -> float:
         """The seconds of one computation. Raises `Disturbed` if a process computed while waiting.
 
-        OpenMP's threads stay active after their work, but no longer than a pause between samples.
+        The threads of OpenMP may stay active after their work for up to one pause between samples.
         """
         before = time.process_time()
         seconds, theirs = self._ask("repeat", i, count)
@@ -105,7 +105,7 @@ class Process:
 
 
 def contestants_of(maker: Maker) -> Side:
-    """The function that makes the contestants of a side in a process of its own."""
+    """The function that makes the contestants of a side in that side's own process."""
 
     def contestants(problem: Problem, terms: Terms) -> Iterator[Contestant]:
         process = _process(maker.path, maker.environment)
@@ -120,5 +120,5 @@ def _process(path: str, environment: str) -> Process:
 
 
 def _end(code: int) -> str:
-    """How a process ended."""
+    """Describe how a process ended."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"

@@ -15,7 +15,7 @@ __all__ = ["Server"]
 
 
 class Server:
-    """Answers requests: their names are those of methods."""
+    """Answers requests. The name of a request is the name of a method."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -23,23 +23,23 @@ class Server:
         self._used = time.process_time()
 
     def make(self, *arguments: Any) -> list[tuple[Any, ...]]:
-        """Make the contestants. A text among the arguments is a problem."""
-        self.contestants = []  # frees their memories first
+        """Make the contestants. A string among the arguments is the text of a problem."""
+        self.contestants = []  # free the memories of earlier contestants first
         given = (read(each)[0] if isinstance(each, str) else each for each in arguments)
         self.contestants = list(imported(self.path)(*given))
         return [(c.name, c.scratchpad, c.error_factor, c.nbytes) for c in self.contestants]
 
     def repeat(self, i: int, count: int) -> tuple[float, float]:
-        """The seconds of one computation, and the processor seconds used since the last answer."""
+        """The seconds of one computation, and the CPU seconds since the last answer."""
         waiting = time.process_time() - self._used
         return self.contestants[i].repeat(count), waiting
 
     def outputs(self, i: int) -> Any:
-        """The outputs of a contestant."""
+        """Return the outputs of a contestant."""
         return dict(self.contestants[i].outputs())
 
     def refill(self, i: int, draw: int) -> None:
-        """Other inputs for a contestant."""
+        """Fill the inputs of a contestant with the values of another draw."""
         self.contestants[i].refill(draw)
 
     def serve(self, connection: Connection) -> None:

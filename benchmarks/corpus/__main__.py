@@ -3,9 +3,10 @@
     python -m benchmarks.corpus
     python -m benchmarks.corpus alexnet bert_base
 
-The list has the figures of each network and the published ones. The lines of a network are problem
-texts, in which @3 means 3 times the batch size. Before each are its share of the network's time, as
-samples use it, and how often the network has the layer.
+The list shows the computed and the published figures of each network. The lines of a network are
+problem texts, in which @3 means 3 times the batch size. Two numbers precede each text: the layer's
+estimated share of the network's time, by which samples are drawn, and the number of times that the
+network contains the layer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ __all__ = ["main"]
 
 
 def _figures(network: Network) -> str:
-    """One line: the name, numbers of layers and of texts, and figures with the published ones."""
+    """One line: name, number of layers, number of different texts, and figures.
+
+    Published figures follow the computed ones.
+    """
     texts = {layer.key for layer in network.layers}
     figures = [
         f"{published.what} {network.figure(published.what):.4g}"

@@ -19,26 +19,29 @@ ALGORITHMS = {
 
 
 def activation(net: Net, x: Value, name: str) -> Value:
-    """A function of each element, by its name in papers; "" is the identity."""
+    """Apply an activation function, by its name in papers; "" is the identity."""
     return net.eltwise(x, *ALGORITHMS[name]) if name else x
 
 
 def conv(
     net: Net, x: Value, channels: int, kernel: Size, act: str = "relu", **window: Any
 ) -> Value:
-    """A convolution with bias, and a function."""
+    """A convolution with bias, and an activation function."""
     return activation(net, net.conv(x, channels, kernel, bias=True, **window), act)
 
 
 def conv_bn(
     net: Net, x: Value, channels: int, kernel: Size, act: str = "relu", **window: Any
 ) -> Value:
-    """A convolution, batch normalization and a function."""
+    """A convolution, batch normalization and an activation function."""
     return activation(net, net.batch_norm(net.conv(x, channels, kernel, **window)), act)
 
 
 def classify(net: Net, x: Value, *features: int) -> Value:
-    """Inner products, all but the last with relu, and softmax. An image is averaged before."""
+    """Inner products and softmax. Relu follows each product but the last.
+
+    An image is averaged before the first product.
+    """
     if len(x.dims) > 1:
         x = net.view(net.global_pool(x), x.dims[0])
     for count in features[:-1]:
@@ -47,7 +50,7 @@ def classify(net: Net, x: Value, *features: int) -> Value:
 
 
 def excite(net: Net, x: Value, reduced: int, act: str = "relu", gate: str = "sigmoid") -> Value:
-    """Squeeze and excitation: factors for channels from their means."""
+    """Squeeze and excitation: each channel is multiplied by a factor computed from all means."""
     factors = conv(net, net.global_pool(x), reduced, 1, act)
     return net.binary(x, conv(net, factors, x.dims[0], 1, gate), "mul")
 

@@ -12,17 +12,17 @@ PASSES = {
     **dict.fromkeys(("conv", "ip"), ("FWD", "BWD_D", "BWD_W")),
     **dict.fromkeys(("eltwise", "lrn", "pool", "softmax"), ("FWD", "BWD_D")),
 }  # of other drivers forward alone
-FLIPPED = {"ab": "ba", "abcd": "abdc", "abdc": "abcd"}  # tags of matrices and of transposed ones
+FLIPPED = {"ab": "ba", "abcd": "abdc", "abdc": "abcd"}  # tag of a matrix -> of its transpose
 
 
 def directed(layer: Layer, direction: str, batch: int) -> str:
-    """The text of a problem, or "" if the layer does not have the direction.
+    """The text of a layer's problem in a direction, or "" if the layer lacks this direction.
 
     direction: one of `DIRECTIONS`. The gradients of a matrix product are matrix products
         of other shapes.
     """
     if direction == "BWD_D" and layer.inputs[0].source < 0:
-        return ""  # nothing needs the gradient of the network's input
+        return ""  # training does not need the gradient of the network's input
     if layer.driver == "matmul" and direction.startswith("BWD"):
         return _gradient(layer, direction, batch)
     passes = PASSES.get(layer.driver, ("FWD",))

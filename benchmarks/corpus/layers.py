@@ -11,7 +11,7 @@ from dnncore.problem.settings import Dims
 
 __all__ = ["BALANCE", "Layer", "Value"]
 
-BALANCE = 12.0  # operations in the time of moving a byte: 11 on the CPU of docs/benchmarks.md
+BALANCE = 12.0  # operations per moved byte at equal time; 11 on the CPU of docs/benchmarks.md
 ELEMENT = 4  # bytes of an element
 DIRECTED = frozenset({
     "bnorm", "conv", "deconv", "eltwise", "gnorm", "ip", "lnorm", "lrn", "pool", "prelu",
@@ -26,8 +26,8 @@ class Value:
 
     dims: its dims without the batch.
     source: the index of the layer that computes it; -1 for inputs of the network and parameters.
-    batch: how many of such tensors there are for one input of the network, such as windows.
-    view: how it differs from what the layer computes: "" (not at all), "reshape" (other dims of the
+    batch: the number of such tensors for one input of the network, such as the number of windows.
+    view: the difference to the tensor that the layer computes: "" (none), "reshape" (other dims,
         same number of elements) or "part" (some of the elements).
     """
 
@@ -43,14 +43,14 @@ class Layer:
 
     name: unique in its network.
     driver: the operation, by the name of benchdnn's driver.
-    options: other words, without the direction.
+    options: the other words of the problem text, without the direction.
     shape: the shape; `@3` means 3 times the batch size.
-    inputs: the activations that it reads.
-    output: the value that it computes.
-    has_bias: whether it adds a bias, which benchdnn expresses by the direction.
-    multiply_adds: those for one input of the network; 0 if the layer has no products.
-    activations: elements that it reads and writes for one input of the network.
-    weights: elements of its parameters.
+    inputs: the activations that the layer reads.
+    output: the value that the layer computes.
+    has_bias: whether the layer adds a bias, which benchdnn expresses by the direction.
+    multiply_adds: number for one input of the network; 0 if the layer has no products.
+    activations: number of elements read and written for one input of the network.
+    weights: number of elements of the layer's parameters.
     """
 
     name: str
@@ -66,16 +66,16 @@ class Layer:
 
     @functools.cached_property
     def key(self) -> str:
-        """The text of the layer, which does not contain batch, direction and type."""
+        """The text of the layer without batch size, direction and type."""
         return " ".join([f"--{self.driver}", *self.options, self.shape])
 
     @property
     def primitive(self) -> str:
-        """The name of the operation, also of one that dnncore does not have."""
+        """The name of the operation, even if dnncore lacks it."""
         return MISSING_DRIVERS.get(self.driver, self.driver)
 
     def text(self, batch: int = 1, direction: str = "FWD_D") -> str:
-        """The text as a problem of a batch size. A direction that can have a bias has the layer's.
+        """The problem text for a batch size, with the layer's bias if the direction has one.
 
         direction: FWD_D, FWD_I, BWD_D or BWD_W; ignored by operations without directions.
         """
@@ -86,10 +86,9 @@ class Layer:
         return " ".join([f"--{self.driver}", *words, *self.options, f'{shape}n"{self.name}"'])
 
     def cost(self, batch: int = 1) -> float:
-        """The bytes that can be moved in the time of the layer; see `BALANCE`.
+        """The estimated time of the layer, in units of the time that moves one byte; see `BALANCE`.
 
-        The time of a layer is that of its operations or that of moving its tensors, whichever is
-        longer.
+        It is the longer one of the times for the operations and for moving the tensors.
         """
         moved = ELEMENT * (batch * self.activations + self.weights)
         return max(2 * batch * self.multiply_adds / BALANCE, moved)

@@ -1,4 +1,4 @@
-"""The vocabulary in which networks are written: a layer takes values and returns its result."""
+"""The class that describes networks: each method takes values and returns a layer's result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Net:
     Values have dims without the batch: (channels, height, width), (positions, features), ... .
 
     layers: the layers in the order of execution.
-    parameters: the number of trained parameters, with those of layers that are not listed.
+    parameters: the number of trained parameters, including those of layers that are not listed.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,7 +47,7 @@ class Net:
         return Value(dims)
 
     def embedding(self, count: int, features: int, *positions: int) -> Value:
-        """Rows of a trained table; looking them up is no layer here. See `input`."""
+        """Rows of a trained table. The lookup is not listed as a layer. See `input`."""
         self.parameters += count * features
         return Value((*positions, features))
 
@@ -56,7 +56,7 @@ class Net:
         kernels: int = 0, bias: int = 0, multiply_adds: int = 0, shared: bool = False,
         batch: int = 0,
     ) -> Value:  # fmt: skip
-        """Add a layer. kernels, bias: elements of its parameters, which `shared` ones repeat."""
+        """Add a layer. kernels, bias: numbers of parameters, not counted again with `shared`."""
         batch = batch or inputs[0].batch
         number = self._counts[driver] = self._counts.get(driver, 0) + 1
         output = Value(dims, len(self.layers), batch)
@@ -88,7 +88,7 @@ class Net:
         """A convolution. pad: cells on both sides, by default (kernel - 1) / 2; see `window_of`.
 
         dilation: 1 is dense.
-        shared: whether another layer has counted the parameters.
+        shared: whether the parameters belong to an earlier layer and are counted there.
         constant: whether the weights are not trained.
         """
         window = window_of(x.dims[1:], kernel, stride, pad, dilation)
@@ -130,7 +130,7 @@ class Net:
     ) -> Value:  # fmt: skip
         """A pooling. stride: by default the kernel. alg: max, avg_np or avg_p.
 
-        ceil: whether a last window may begin before the end and reach beyond it.
+        ceil: whether the last window may reach beyond the end of the image.
         """
         stride = kernel if stride is None else stride
         window = window_of(x.dims[1:], kernel, stride, pad, 1, ceil=ceil)
@@ -143,7 +143,7 @@ class Net:
         return self.pool(x, x.dims[1:], stride=1, alg=alg)
 
     def resample(self, x: Value, *sizes: int, alg: str = "nearest") -> Value:
-        """The image in another size. alg: nearest or linear."""
+        """The image resampled to another size. alg: nearest or linear."""
         pairs = axes_text([{"i": i, "o": o} for i, o in zip(x.dims[1:], sizes, strict=True)])
         shape = f"mb@{x.batch}ic{x.dims[0]}{pairs}"
         return self._add("resampling", shape, [x], (x.dims[0], *sizes), f"--alg={alg}")
@@ -164,7 +164,7 @@ class Net:
         return self._add("gnorm", shape, [x], x.dims, *flags, kernels=kernels)
 
     def layer_norm(self, x: Value, *, flags: str = "CH", shared: bool = False) -> Value:
-        """Layer normalization over the last dim. flags: C scale, H shift, M root mean square."""
+        """Layer normalization over the last dim. flags: C: scale, H: shift, M: root mean square."""
         kernels = x.dims[-1] * sum(flag in flags for flag in "CH")
         return self._add("lnorm", tensor_text(x), [x], x.dims, f"--flags={flags}", kernels=kernels,
                          shared=shared)  # fmt: skip
@@ -182,9 +182,9 @@ class Net:
     # -- products ------------------------------------------------------------------------------
 
     def linear(self, x: Value, features: int, *, bias: bool = True, shared: bool = False) -> Value:
-        """Features from all inputs, or for positions (positions, features) from those of each.
+        """A linear layer: an inner product over all inputs.
 
-        An inner product, or for positions a matrix product.
+        For a value (positions, features), a matrix product over the features of each position.
         """
         inputs = x.dims[1] if len(x.dims) == 2 else math.prod(x.dims)
         counts = {"kernels": inputs * features, "bias": features if bias else 0, "shared": shared}
@@ -201,7 +201,7 @@ class Net:
     def matmul(self, a: Value, b: Value, *, transposed: bool = False) -> Value:
         """The products of two batches of matrices, (count, m, k) and (count, k, n).
 
-        transposed: whether the second ones are (count, n, k).
+        transposed: whether the second batch is (count, n, k).
         """
         count, m, k = a.dims
         n = b.dims[1] if transposed else b.dims[2]
@@ -229,7 +229,7 @@ class Net:
                          kernels=x.dims[0])  # fmt: skip
 
     def binary(self, x: Value, y: Value, alg: str = "add") -> Value:
-        """A function of two tensors. Dims of y may be 1."""
+        """A function of two tensors. Dims of y may be 1, and are then broadcast."""
         first = f"@{y.batch}" if y.source >= 0 or y.batch > 1 else "1"
         shape = f"{tensor_text(x)}:{first}x{dims_text(y.dims)}"
         return self._add("binary", shape, [x, y], x.dims, f"--alg={alg}")
@@ -251,12 +251,12 @@ class Net:
                          batch=batch)  # fmt: skip
 
     def shuffle(self, x: Value, groups: int) -> Value:
-        """Channels of several groups in turn."""
+        """Interleave the channels of several groups."""
         options = ("--axis=1", f"--group={groups}")
         return self._add("shuffle", tensor_text(x), [x], x.dims, *options)
 
     def transpose(self, x: Value, *order: int) -> Value:
-        """A copy with the dims in another order."""
+        """A copy with permuted dims."""
         letters = "".join(chr(ord("b") + axis) for axis in order)
         dims = tuple(x.dims[axis] for axis in order)
         output = self._add("reorder", tensor_text(x), [x], x.dims, f"--dtag=a{letters}")
@@ -276,5 +276,5 @@ class Net:
         return Value(dims, x.source, batch, x.view if x.view == "part" else "reshape")
 
     def part(self, x: Value, *dims: int) -> Value:
-        """Some of the elements, such as half of the channels. It is no layer."""
+        """Some of the elements, such as half of the channels. This adds no layer."""
         return Value(dims, x.source, x.batch, "part")

@@ -21,12 +21,12 @@ Build: TypeAlias = Callable[[Net], None]
 
 @dataclass(frozen=True)
 class Published:
-    """A figure of a network that was published.
+    """A published figure of a network.
 
-    what: parameters, multiply-adds, or flops, which are twice the multiply-adds. Those of
+    what: "parameters", "multiply-adds", or "flops" (twice the multiply-adds). Multiply-adds of
         convolutions, deconvolutions, inner products and matrix products count.
     value: the figure.
-    source: the publication and the place in it.
+    source: the publication and the place in the publication.
     """
 
     what: str
@@ -36,7 +36,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Network:
-    """A network: its name, title and paper, the function that builds it, and published figures."""
+    """A network: name, title, paper, the function that builds the network, published figures."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class Network:
         return self.net.layers
 
     def figure(self, what: str) -> float:
-        """The figure `what` of a `Published`, computed from the layers."""
+        """Compute the figure `what` (see `Published`) from the layers."""
         if what == "parameters":
             return self.net.parameters
         products = sum(layer.multiply_adds for layer in self.layers)
@@ -68,7 +68,9 @@ _networks: dict[str, Network] = {}
 
 
 def network(*figures: tuple[str, float, str]) -> Callable[[Build], Build]:
-    """Register a function as a network of its name. Its docstring has a title and the paper.
+    """Register a function as a network with the function's name.
+
+    The docstring of the function is a title, an empty line and the paper.
 
     figures: the fields of `Published`.
     """
@@ -85,7 +87,7 @@ def network(*figures: tuple[str, float, str]) -> Callable[[Build], Build]:
 
 @functools.cache
 def networks() -> dict[str, Network]:
-    """All networks by name, in the order of their names, which samples depend on."""
+    """All networks by name, sorted by name. Samples depend on this order."""
     for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
         importlib.import_module(f"{package.__name__}.{module}")
     return dict(sorted(_networks.items()))

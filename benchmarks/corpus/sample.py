@@ -1,9 +1,9 @@
 """Random samples of the layers of all networks.
 
-Each network has the same weight, and its layers share it by their costs (`Layer.cost`). Layers of
-several networks with the same text are one. A sample is drawn without replacement. Layers of
-operations that dnncore does not have are drawn, too; they are skipped and counted. Batch size,
-direction and type of each problem are drawn from lists.
+All networks have the same weight. The layers of a network divide its weight in proportion to their
+costs (`Layer.cost`). Layers with the same text count as one layer, also in several networks. A
+sample is drawn without replacement. Layers of operations that dnncore lacks are drawn, too; they
+are skipped and counted. Batch size, direction and type of each problem are drawn from lists.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dnncore.problem import DRIVERS, Problem, read
 __all__ = ["Choices", "Sample", "distinct_layers", "draw", "population"]
 
 
-MOST_BYTES = 1e9  # of a problem; larger ones have smaller batches, down to 1
+MOST_BYTES = 1e9  # of a problem; the batch of larger problems is reduced, down to 1
 
 
 @dataclass(frozen=True)
 class Choices:
     """The values from which batch size, direction and type of each problem are drawn.
 
-    algorithm: that of convolutions, as in --alg.
+    algorithm: the algorithm of convolutions, as in --alg.
     match: a regular expression; the text of a layer must contain a match.
     """
 
@@ -50,7 +50,7 @@ class Sample:
     """Drawn problems.
 
     skipped: the number of drawn layers of each missing operation.
-    networks: the number of networks of the corpus at that time.
+    networks: the number of networks in the corpus when the sample was drawn.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Sample:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Sample:
-        """The sample of a record, also if the corpus has changed since then."""
+        """The sample in a record. It does not depend on later changes of the corpus."""
         problems = [problem for text in record["problems"] for problem in read(text)]
         return cls(problems, Counter(record["skipped"]), record["networks"])
 
@@ -71,7 +71,7 @@ class Sample:
 
 @functools.cache
 def distinct_layers() -> Mapping[str, Layer]:
-    """A layer for each text. A layer of several networks has the name in the first of them."""
+    """One layer for each text, with its name in the first network that contains it."""
     found: dict[str, Layer] = {}
     for network in networks().values():
         for layer in network.layers:
@@ -81,9 +81,10 @@ def distinct_layers() -> Mapping[str, Layer]:
 
 @functools.cache
 def population(batch: int = 1, match: str = "") -> Mapping[str, float]:
-    """The weights of all layers with a match, by their texts, at a batch size.
+    """The weights of layers whose texts match, by text, at a batch size.
 
-    All weights without `match` together are 1, those of a network 1 / the number of networks.
+    Without `match`, the sum of all weights is 1, and the sum for each network is 1 / the number of
+    networks.
     """
     weights: Counter[str] = Counter()
     for network in networks().values():
@@ -99,7 +100,7 @@ def population(batch: int = 1, match: str = "") -> Mapping[str, float]:
 def draw(count: int, seed: int, choices: Choices | None = None) -> Sample:
     """Draw `count` problems. Equal arguments give the same sample.
 
-    Raises `DescriptorError` if there are not as many, and for directions that no layer has.
+    Raises `DescriptorError` if there are fewer problems, and for directions that no layer has.
     """
     choices = choices or Choices()
     for word in choices.directions:
@@ -132,7 +133,7 @@ def draw(count: int, seed: int, choices: Choices | None = None) -> Sample:
 
 
 def _problem(layer: Layer, batch: int, chance: random.Random, choices: Choices) -> list[Problem]:
-    """The problem in a random direction that the layer has; none if it has none of them."""
+    """The problem in a random one of the directions that the layer has; None without any."""
     directions = [word for word in choices.directions if directed(layer, word, batch)]
     if not directions:
         return []

@@ -16,7 +16,7 @@ Size: TypeAlias = int | Sequence[int]
 
 
 class Axis(NamedTuple):
-    """One axis of a window. The dilation of a dense one is 1."""
+    """One axis of a window. Dilation 1 is dense."""
 
     src: int
     dst: int
@@ -37,9 +37,9 @@ def window_of(
 ) -> list[Axis]:  # fmt: skip
     """All axes of a window.
 
-    pad: cells at both ends. None gives half of the window, without its middle. "same" gives
-        size / stride results, rounded up, with an odd cell at the end, as in TensorFlow.
-    ceil: whether a last window may begin before the end and reach beyond it.
+    pad: cells at both ends. None means (kernel - 1) * dilation / 2. "same" means that the result
+        has size / stride cells, rounded up, with an odd padding cell at the end, as in TensorFlow.
+    ceil: whether the last window may reach beyond the end.
     """
     n = len(sizes)
     pads = [pad] * n if pad is None or isinstance(pad, str) else each(pad, n)
@@ -62,21 +62,21 @@ def _axis(size: int, pad: int | str | None, k: int, s: int, d: int, ceil: bool) 
 
 
 def window_text(window: Iterable[Axis]) -> str:
-    """The letters of a window: `_ih5oh3kh3sh2dh1ph0`, without default values."""
+    """The problem text of a window, such as `_ih5oh3kh3sh2dh1ph0`, without default values."""
     rows = []
     for axis in window:
         i, o, k, s, d, p = axis
         row = {"i": i, "o": o, "k": k}
         row |= {"s": s} if s > 1 else {}
         row |= {"d": d - 1} if d > 1 else {}
-        if (o - 1) * s + (k - 1) * d + 1 != i:  # without p, half of the padding is at the start
+        if (o - 1) * s + (k - 1) * d + 1 != i:  # a reader without p places half of it at the start
             row["p"] = p
         rows.append(row)
     return axes_text(rows)
 
 
 def image_text(x: Value) -> str:
-    """The letters of an image's sizes: `_ih5`; none for a vector."""
+    """The problem text of an image's sizes, such as `_ih5`; "" for a vector."""
     return axes_text([{"i": size} for size in x.dims[1:]])
 
 
@@ -86,7 +86,7 @@ def tensor_text(x: Value) -> str:
 
 
 def axes_text(rows: list[dict[str, int]]) -> str:
-    """The letters and numbers of each axis, or of the first axis alone if all are equal."""
+    """The letters and numbers of each axis, or only of the first axis if all axes are equal."""
     letters = "dhw"[3 - len(rows) :]
     if all(row == rows[0] for row in rows):
         rows = rows[:1]

@@ -2,19 +2,19 @@
 
     python -m benchmarks.documents.check
 
-Each page is made from a ledger alone, and each line of a ledger has a digest of itself and of the
-line before. A page states the number of lines and the last digest. So a figure, a goal or a header
-that was changed by hand is found, in a page or in a ledger, and so are lines that were removed,
-added, moved or cut.
+Each page depends on one ledger alone. Each line of a ledger has a digest of itself and of the line
+before. A page states the number of lines and the last digest. So the check finds a figure, a goal
+or a header that was changed by hand in a page or in a ledger. It also finds lines that were
+removed, added, moved or cut.
 
 Ratios and rates must follow from the times. A ledger only grows: in a clone with git, each
-committed state must begin with the state before. So a line that was changed after its commit is
-found even if all digests were computed again. A row has the digest of its sources, which must be
-those of a commit since the former rows. Rows of the same sources must agree.
+committed state must begin with the state before. So the check finds a line that was changed after
+its commit, even if all digests were computed again. Each row contains the digest of its sources. A
+commit since the former rows must have these sources. Rows of the same sources must agree.
 
-A forger can still change the history of the repository, a figure before its first commit, or change
-the sources and then claim progress. Pictures are not checked. `python -m benchmarks.remeasure`
-measures random rows again.
+The check cannot find a changed history of the repository, a figure that was changed before its
+first commit, or a false claim of progress after a change of the sources. It does not check
+pictures. `python -m benchmarks.remeasure` measures random rows again.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
     "gpu.jsonl": (gpu_document.NAME, gpu_page),
 }  # ledger -> page, and the function that makes its text
 
-AGREEMENT = 1.25  # of two medians of one problem on one machine; single times differ by more
-AGREEMENT_OF_CORES = 2.0  # the same for processors, which other programs disturb
-EXACT = ("goal", "least")  # which nobody measures
+AGREEMENT = 1.25  # largest factor between two medians of one problem on one machine
+AGREEMENT_OF_CORES = 2.0  # the same on the cores of a CPU, where other programs disturb
+EXACT = ("goal", "least")  # figures that are not measured, and must be equal
 VARYING = ("took",)
 CIRCUMSTANCES = ("device", "driver", "versions", "sources")
 
 
 def changes(ledgers: Path, docs: Path) -> Iterator[str]:
-    """Descriptions of changed lines of ledgers, and of lines of pages that they do not give."""
+    """Descriptions of changed lines in ledgers, and of lines in pages that differ from ledgers."""
     unknown = {path.name for path in ledgers.glob("*.jsonl")} - PAGES.keys()
     yield from (f"{name}: expected only {', '.join(PAGES)}" for name in sorted(unknown))
     for ledger, (name, page) in PAGES.items():
@@ -102,7 +102,7 @@ def _differences(ledger: Path, page: Callable[[Path], str], name: str, text: str
 
 
 def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
-    """Derived figures of a row that do not follow from its times and its problem."""
+    """Descriptions of ratios and rates that do not follow from a row's times and problem."""
     if not isinstance(row, dict) or not row.get("ours_ms") or "ratio" not in row:
         return
     (problem,) = read(row["problem"])
@@ -121,23 +121,24 @@ def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
 
 
 def _rows(ledger: Path) -> list[tuple[str, Any]]:
-    """The keys and values of all lines."""
+    """The keys and values of all lines of a ledger."""
     lines = ledger.read_text().splitlines()[: Ledger(ledger).count]
     return [(key, value) for key, value, _ in map(json.loads, lines)]
 
 
 def _outcome(value: Any) -> Any:
-    """The row of a problem or program; in the CPU's ledger it is a part of the value."""
+    """The row of a problem or program. In the CPU's ledger, the row is a part of the value."""
     if isinstance(value, dict) and "goals" in value:
         return {"problem": "the programs", "figures": value["programs"], **value["machine"]}
     return value.get("outcome", value) if isinstance(value, dict) else value
 
 
 def _contradictory(ledger: Path, rows: list[tuple[str, Any]]) -> Iterator[str]:
-    """Rows of one key of another problem, or whose figures differ more than repeated ones do.
+    """Descriptions of rows that contradict an earlier row with the same key.
 
-    A key has the text of the kernels and the circumstances, so a later row of it shows no progress.
-    Neither does a later row of the same sources and circumstances, whatever its key.
+    Their problems differ, or their figures differ by more than repeated measurements do. A key
+    contains the text of the kernels and the circumstances. So a later row with the same key cannot
+    be faster because of new code. The same applies to rows of equal sources and circumstances.
     """
     first: dict[Any, dict[str, float]] = {}
     problems: dict[str, str] = {}
@@ -164,7 +165,7 @@ def _contradictory(ledger: Path, rows: list[tuple[str, Any]]) -> Iterator[str]:
 
 
 def _repeated(key: str, value: Any, row: Any) -> Iterator[tuple[Any, dict[str, float], float]]:
-    """The key of repeated measurements, the figures that must agree, and the allowed ratio."""
+    """The key of repeated measurements, the figures that must agree, and their largest factor."""
     figures = dict(_figures(row))
     yield key, figures, AGREEMENT
     if "sources" in row:
@@ -177,7 +178,7 @@ def _repeated(key: str, value: Any, row: Any) -> Iterator[tuple[Any, dict[str, f
 
 
 def _figures(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of a row, with their names and the names of what contains them."""
+    """The numbers in a row, each with its path of names."""
     if isinstance(value, dict | list):
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         for part, inner in parts:

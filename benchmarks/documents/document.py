@@ -25,7 +25,7 @@ PICTURES = ("benchmarks_speed_ups", "benchmarks_roofline")
 STEP = "the whole step"  # a part of benchmarks.alexnet
 # Goals of selection: least ratio of a good choice, share of good choices, share of best time.
 NEAR, OF_LAYERS, OF_TIME = 0.9, 0.9, 0.95
-# Permitted scratchpad beyond the peer's: bytes, and factor.
+# A scratchpad is listed if it exceeds SPARE_FACTOR times the peer's plus SPARE_BYTES.
 SPARE_BYTES, SPARE_FACTOR = 1 << 20, 1.1
 
 HOW = """\
@@ -76,7 +76,7 @@ def write(figures: Figures, folder: Path, origin: str = "") -> Path:
 
 
 def page(figures: Figures, origin: str = "") -> str:
-    """The text of the document. `origin` is its paragraph about the ledger."""
+    """The text of the document. origin: its paragraph about the ledger."""
     parts = [
         "# Benchmarks",
         _machine(figures),
@@ -140,7 +140,7 @@ def _goals(figures: Figures) -> str:
 
 
 def _goal_row(line: Line, figures: Figures) -> tuple[str, ...]:
-    """Title, goals, figures and verdict. A goal holds only if no problem is unmeasured."""
+    """Title, goals, figures and verdict. A goal holds only if all problems are measured."""
     outcomes = figures.lines.get(line.title, [])
     wanted_rows = len(problems_of(line, full=figures.full)) or line.draw
     found = report.figures(outcomes)
@@ -166,7 +166,7 @@ def _goal_row(line: Line, figures: Figures) -> tuple[str, ...]:
 
 
 def _alexnet_row(sides: Any) -> tuple[str, ...]:
-    """The row of the training step, with the largest errors of dnncore and of the fastest peer."""
+    """The row of the training step, with the largest error of dnncore and of the fastest peer."""
     ours, step = sides["cpu"], sides["cpu"].get(STEP, {})
     peers = {name: side for name, side in sides.items() if name not in ("cpu", "absent")}
     right = [side for side in peers.values() if STEP in side]
@@ -190,7 +190,7 @@ def _ratio(value: float | None) -> str:
 
 
 def _selection(outcomes: list[Outcome]) -> str:
-    """Selections and their times. With one candidate, the selection is the fastest."""
+    """A table of selections with their times. A single candidate counts as the fastest."""
     if not outcomes:
         return "Not measured."
     ratios = [outcome.get("ratio", 1.0) for outcome in outcomes]
@@ -211,7 +211,7 @@ def _selection(outcomes: list[Outcome]) -> str:
 
 
 def _scratchpads(figures: Figures) -> str:
-    """Direct convolutions with a larger scratchpad than the peer's, if both sizes are known."""
+    """Direct convolutions whose scratchpad is larger than the peer's, if both are known."""
     rows = [row for row in figures.outcomes if row["problem"].startswith("--conv")]
     direct = [row for row in rows if "--alg=" not in row["problem"]]
     known = [row for row in direct if row.get("peer_scratchpad") is not None]
@@ -251,7 +251,7 @@ def _cells(row: Outcome) -> tuple[str, ...]:
 
 
 def _draw(figures: Figures, folder: Path) -> None:
-    """Draw a bar for each line, and all problems below the roofline."""
+    """Draw two pictures: a bar for each line, and all problems with the roofline."""
     from benchmarks.documents.plots import roofs, speed_ups  # needs matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""All figures of docs/benchmarks.md, in memory and as a ledger."""
+"""All figures of docs/benchmarks.md, which a ledger stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Figures:
     """All measured figures.
 
     lines: the outcomes of each line, by its title.
-    selection: comparisons of the selected implementation with dnncore's fastest.
+    selection: comparisons of the selected implementation with dnncore's fastest implementation.
     programs: results of the other benchmarks, by name.
     full: whether this was the full run.
     machine: the circumstances of the measurement.
@@ -98,7 +98,7 @@ class Figures:
 
 
 def _newest_run(path: Path) -> tuple[dict[str, Any], list[tuple[str, Outcome]]]:
-    """The record of the last run in a ledger and its rows: a line's title and an outcome each."""
+    """The record of the last run in a ledger, and its rows (title of the line, outcome)."""
     run: dict[str, Any] = {}
     rows: list[tuple[str, Outcome]] = []
     for value in Ledger(path).values():

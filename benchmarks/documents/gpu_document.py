@@ -64,7 +64,7 @@ benchmarks.gpu --lines='' --match=...` measures a row again.
 
 @dataclass(frozen=True)
 class Figures:
-    """The lines and the newest outcomes of one device, by the texts of their problems."""
+    """One device's lines, and its newest outcomes by problem text."""
 
     lines: Sequence[Line]
     found: dict[str, Outcome]
@@ -76,7 +76,7 @@ class Figures:
 
     @property
     def wrong(self) -> list[Outcome]:
-        """The outcomes with a wrong result, without those of former samples."""
+        """The outcomes with a wrong result, except outcomes of former samples."""
         shown = {str(p) for line in self.lines for p in problems_of(line, full=True)}
         wrong = [outcome for outcome in self.found.values() if "wrong" in outcome]
         return [o for o in wrong if o["problem"] in shown or not o["problem"].startswith("--")]
@@ -88,22 +88,22 @@ class Figures:
 
 
 def devices(values: Sequence[Outcome]) -> dict[str, Figures]:
-    """The figures of each device, GPUs first. `values` are outcomes, the newest last."""
+    """The figures of each device, GPUs first. values: outcomes, the newest last."""
     found: dict[str, dict[str, Outcome]] = {}
     for value in sorted(values, key=lambda value: value["cores"]):
         known = found.setdefault(value["device"], {})
-        known.pop(value["problem"], None)  # the newest is last
+        known.pop(value["problem"], None)  # so that the newest is last
         known[value["problem"]] = value
     return {name: Figures(_lines(outcomes), outcomes) for name, outcomes in found.items()}
 
 
 def lines_for(*, cores: bool) -> tuple[Line, ...]:
-    """The lines of a device that runs on the cores of a CPU, or of another one."""
+    """The lines of a device. cores: whether it runs on the cores of a CPU."""
     return PORTABLE_LINES if cores else (GPU_SAMPLE, *GPU_LINES)
 
 
 def _lines(outcomes: dict[str, Outcome]) -> Sequence[Line]:
-    """The recorded lines and samples. Without a record of the lines, those of the source."""
+    """The recorded lines and samples. Without a record, the lines of the source."""
     cores = any(outcome["cores"] for outcome in outcomes.values())
     recorded = [line_of(record) for record in outcomes.get("lines", {}).get("lines", ())]
     records = outcomes.get("samples", {}).get("records", ())
@@ -117,7 +117,7 @@ def write(every: Sequence[Figures], path: Path, origin: str = "") -> Path:
 
 
 def page(every: Sequence[Figures], origin: str = "") -> str:
-    """The text of the document. `origin` is its paragraph about the ledger."""
+    """The text of the document. origin: its paragraph about the ledger."""
     parts = ["# Benchmarks on OpenCL devices", HOW.format(tables=_tables()), origin]
     for figures in every:
         parts += _device(figures)
@@ -174,7 +174,7 @@ def _goals(lines: Sequence[Line], figures: Figures) -> str:
 
 
 def _goal_row(line: Line, outcomes: list[Outcome]) -> tuple[str, ...]:
-    """Title, goals, figures and verdict. A goal holds only if no problem is unmeasured."""
+    """Title, goals, figures and verdict. A goal holds only if all problems are measured."""
     found = report.figures(outcomes)
     rows = found["rows"]
     goals = list(_wanted(line, found))
@@ -195,7 +195,7 @@ def _goal_row(line: Line, outcomes: list[Outcome]) -> tuple[str, ...]:
 
 
 def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The goals of a line, and whether each holds."""
+    """The goals of a line as text, and for each whether it holds."""
     rows = found["rows"]
     if line.goal is not None:
         yield f">= {line.goal:g}", (found["geomean"] or 0) >= line.goal
@@ -213,7 +213,7 @@ def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _untuned(rows: list[Outcome]) -> str:
-    """The geometric mean of the ratios without the tuning table. "" if it changes nothing."""
+    """The geometric mean of the ratios without the tuning table; "" if it changes no kernel."""
     if not any("untuned_ratio" in row for row in rows):
         return ""
     ratios = [row.get("untuned_ratio", row["ratio"]) for row in rows]
@@ -221,7 +221,7 @@ def _untuned(rows: list[Outcome]) -> str:
 
 
 def _shares(rows: list[Outcome]) -> str:
-    """Text with the least share of a copy and the geometric mean."""
+    """Text with the least and the mean share of a copy's bandwidth."""
     shares = [row["share"] for row in rows if row["share"]]
     return f"{min(shares):.2f}, mean {statistics.geometric_mean(shares):.2f}" if shares else ""
 
@@ -261,7 +261,7 @@ def _step(figures: Outcome) -> str:
 
 
 def _smoke(found: dict[str, dict[str, list[str]]]) -> str:
-    """A table of implementations of products: numbers of small problems, correct and wrong."""
+    """A table: for each implementation of products, how many small problems are right or wrong."""
     rows = [(name, *(str(len(texts)) for texts in problems.values()))
             for name, problems in sorted(found.items())]  # fmt: skip
     return markdown(("implementation", "correct", "wrong"), rows)

@@ -1,6 +1,6 @@
 """Compares a ledger with its committed states, and its rows with the commits of their sources.
 
-Without git, outside of a clone, or without the clone's history, nothing is found.
+Without git, outside of a clone, and without the clone's history, the functions find nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WITHOUT_SOURCES = {
 
 
 def rewritten(ledger: Path) -> Iterator[str]:
-    """Committed states with which the next state, or the present file, does not begin."""
+    """Committed states that are not the beginning of the next state or of the current file."""
     states = [(f"commit {commit[:10]}", content) for commit, content in _committed(ledger)]
     states.append(("the present file", ledger.read_bytes()))
     grown = itertools.dropwhile(lambda state: not _has_digests(state[1]), states)
@@ -37,17 +37,18 @@ def rewritten(ledger: Path) -> Iterator[str]:
 
 
 def _has_digests(ledger: bytes) -> bool:
-    """Whether the first line has a digest. The oldest ledgers, which were rewritten, have none."""
+    """Whether the first line has a digest. The oldest ledgers lack digests and were rewritten."""
     first = ledger.splitlines()[:1]
     return bool(first) and len(json.loads(first[0])) == 3
 
 
 def of_other_sources(ledger: Path, rows: list[Any]) -> Iterator[str]:
-    """Rows without sources, and rows whose sources are not those of the time when they were added.
+    """Rows without a digest of sources, and rows whose sources did not exist when they were added.
 
-    The time of a row begins with the commit that changed the ledger before, and ends with its own.
-    The checkout also counts if the row is not committed yet. A row that claims progress needs a
-    commit that changes the sources.
+    The permitted sources of a row are those of the commits from the last earlier change of the
+    ledger to the commit that adds the row. If the row is not committed yet, the sources of the
+    checkout are also permitted. So a row that claims progress needs a commit that changes the
+    sources.
 
     rows: the rows of all lines.
     """
@@ -76,7 +77,7 @@ def of_other_sources(ledger: Path, rows: list[Any]) -> Iterator[str]:
 
 
 def _is_measured(row: Any) -> bool:
-    """Whether a row has figures of a problem or of a program."""
+    """Whether a row contains figures of a problem or of a program."""
     return isinstance(row, dict) and not {"ours_ms", "figures"}.isdisjoint(row)
 
 
@@ -92,7 +93,7 @@ def _sources_between(root: Path, first: str, last: str) -> set[str]:
 
 
 def _committed(ledger: Path) -> list[tuple[str, bytes]]:
-    """The commits that changed a ledger, from the oldest, and its content in each."""
+    """The commits that changed a ledger, oldest first, and the ledger's content in each."""
     folder, name = ledger.parent, ledger.name
     commits = _git(folder, "log", "--format=%H", "--reverse", "--", name).decode().split()
     return [(commit, _git(folder, "show", f"{commit}:./{name}")) for commit in commits]

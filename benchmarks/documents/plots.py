@@ -35,7 +35,7 @@ def draw(rows: Sequence[Outcome], folder: Path, roofline: Roofline, title: str =
 def speed_ups(rows: Sequence[Outcome], path: Path, title: str = "") -> None:
     """Draw a bar for each row, in the order of the rows: the peer's time divided by ours.
 
-    If a row summarises several, it has the `least` of their ratios, which is marked.
+    A row that summarises several problems has their least ratio as `least`, which is marked.
     """
     ratios = [row["ratio"] for row in rows]
     figure, axes = plt.subplots(figsize=(9, 1.3 + 0.22 * len(rows)), layout="constrained")

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def figures(outcomes: list[Outcome]) -> dict[str, Any]:
-    """The rows, the geometric mean and the least of their ratios, and outcomes without a ratio."""
+    """The rows, their geometric mean ratio and least ratio, and the outcomes without a ratio."""
     rows = [outcome for outcome in outcomes if "ratio" in outcome]
     ratios = [row["ratio"] for row in rows]
     return {
@@ -38,7 +38,7 @@ def figures(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 def counts(found: dict[str, Any], wanted: int) -> str:
-    """How many of the wanted problems have rows, and how many were left out or not measured."""
+    """Text: how many wanted problems have rows, are wrong, left out or not measured."""
     numbers = [len(found[name]) for name in ("rows", "wrong", "left_out")]
     words = zip(("wrong", "left out", "not measured"), (*numbers[1:], wanted - sum(numbers)),
                 strict=True)  # fmt: skip
@@ -68,7 +68,7 @@ def larger_errors(rows: list[Outcome]) -> list[Outcome]:
 
 
 def errors(rows: list[Outcome]) -> str:
-    """The mean errors of both sides, and how often and how much ours is larger."""
+    """Text: the mean errors of both sides, and how often and by how much ours is larger."""
     if not rows:
         return ""
     ours, theirs = mean_errors(rows)
@@ -82,7 +82,7 @@ def errors(rows: list[Outcome]) -> str:
 
 
 def notes(row: Outcome) -> list[str]:
-    """Return notes on a row: its wrong peer and its absent peers."""
+    """Return notes on a row: a peer with wrong results, and absent peers."""
     texts = [f"{row['peer_wrong']}, and does not count"] if row.get("peer_wrong") else []
     return [*texts, *([f"without {row['absent']}"] if row.get("absent") else [])]
 
@@ -101,7 +101,10 @@ def label(row: Outcome) -> str:
 
 @functools.cache
 def short(text: str) -> str:
-    """The text of a problem without default strides, dilations and paddings, and equal widths."""
+    """The text of a problem without default strides, dilations and paddings.
+
+    Widths that are equal to heights are left out, too.
+    """
     shape, quote, name = text.partition('n"')
     brief = re.sub(r"_iw\w*$", "", shape)
     brief = re.sub(r"(sh1|dh0|ph0)(?=\D|$)", "", brief)

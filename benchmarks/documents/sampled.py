@@ -36,7 +36,7 @@ were developed, so other layers may be slower.
 
 
 def introduction(lines: Sequence[Line], engine: str, *, full: bool) -> str:
-    """How the samples of an engine were drawn, and what was skipped."""
+    """The paragraph about samples: how they were drawn, and which layers were skipped."""
     if not any(sample_of(line, full=full).problems for line in lines):
         return NO_SAMPLES
     commands = [
@@ -49,6 +49,6 @@ def introduction(lines: Sequence[Line], engine: str, *, full: bool) -> str:
 
 
 def source(ledger: Ledger) -> str:
-    """From which ledger a page was made."""
+    """The paragraph that names the ledger of a page."""
     assert ledger.path
     return SOURCE.format(count=ledger.count, name=ledger.path.name, last=ledger.last)

@@ -1,1 +1,1 @@
-"""Measurement: worker processes, verified contests, samples in turn, a ledger."""
+"""Measurement: worker processes, verified contests, alternating samples, a ledger."""

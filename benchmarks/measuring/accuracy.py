@@ -1,7 +1,7 @@
 """Errors of results, compared with results in float64 for the same values.
 
-torch computes them. Where torch is not installed or has no such operation, the backend with the
-role "reference" computes them and rounds them to the type of the results.
+torch computes the float64 results. If torch is not installed or lacks the operation, the backend
+with the role "reference" computes them, rounded to the type of the results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Errors:
 class Exact:
     """The results of a problem in float64, computed on CUDA if available.
 
-    draw: the number of the draw of the inputs.
+    draw: the number of the draw of the inputs' values.
     """
 
     def __init__(self, problem: Problem, draw: int = 0) -> None:
@@ -68,7 +68,7 @@ class Exact:
 
 
 def _by_torch(problem: Problem, draw: int) -> Mapping[str, Any]:
-    """Tensors. Raises `LeftOut` if torch cannot compute the problem."""
+    """The results as tensors of torch. Raises `LeftOut` if torch cannot compute the problem."""
     if importlib.util.find_spec("torch") is None:
         raise LeftOut("torch is not installed")
     import torch
@@ -76,7 +76,7 @@ def _by_torch(problem: Problem, draw: int) -> Mapping[str, Any]:
     from benchmarks.contestants.by_torch import Place, call_of
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    # One computation does not justify a search for algorithms.
+    # A search for the fastest algorithm takes longer than one computation.
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
         call = call_of(problem, Place(device, exact=True, draw=draw))
         call.run()
@@ -84,7 +84,7 @@ def _by_torch(problem: Problem, draw: int) -> Mapping[str, Any]:
 
 
 def _by_reference(problem: Problem, draw: int) -> Mapping[str, Array]:
-    """Arrays in the type of the results. Raises `LeftOut` for a problem that changes its inputs."""
+    """The results as arrays of their type. Raises `LeftOut` for a problem that changes inputs."""
     op, attr = problem.op, problem.attr
     if attr.reads_dst:
         raise LeftOut("a post-op sum adds the result of the call before")
@@ -101,7 +101,7 @@ def _values(name: str, desc: MemoryDesc, draw: int) -> Array:
 
 
 def _of_arrays(output: Array, expected: Array) -> tuple[float, float]:
-    """The errors. NaN in the same places agree, and so do equal infinities."""
+    """The errors of arrays. NaN at the same places agree; equal infinities agree, too."""
     got, exact = output.astype(np.float64), expected.astype(np.float64)
     same = (got == exact) | (np.isnan(got) & np.isnan(exact))
     with np.errstate(invalid="ignore"):
@@ -114,7 +114,7 @@ def _of_arrays(output: Array, expected: Array) -> tuple[float, float]:
 
 
 def _of_tensors(output: Array, expected: Any) -> tuple[float, float]:
-    """Return both errors, computed by torch on the device of `expected`."""
+    """The errors of tensors, computed by torch on the device of `expected`."""
     got = _tensor(output).to(expected.device).double()
     same = (got == expected) | (got.isnan() & expected.isnan())
     difference = (got - expected).masked_fill(same, 0.0)
@@ -132,7 +132,7 @@ def _ratio(difference: float, size: float) -> float:
 
 
 def _tensor(output: Array) -> Any:
-    """The tensor of an array. bf16, which torch does not read from numpy, becomes f32."""
+    """Convert an array to a tensor. bf16 becomes f32, because torch cannot read numpy's bf16."""
     import torch
 
     return torch.from_numpy(output if output.dtype.char in "efd" else output.astype(np.float32))

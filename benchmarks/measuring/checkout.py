@@ -1,6 +1,6 @@
-"""Opens engines, also if dnncore is not installed but on PYTHONPATH.
+"""Opens engines. dnncore may be installed, or PYTHONPATH may contain its source.
 
-Without an installation there are no entry points. The backends in the project file are then
+Without an installation there are no entry points. Then the backends in the project file are
 registered.
 """
 

@@ -21,9 +21,9 @@ RELEASED = {"torch 2.13.0": "2026-07-03"}  # version -> the newest date of files
 
 @functools.cache
 def versions() -> tuple[str, ...]:
-    """The versions of dnncore, of packages that it and its peers use, and of Python.
+    """The versions of dnncore, of the packages that dnncore and its peers use, and of Python.
 
-    Peers have the date of their release and the runtime of their threads, where these are known.
+    For peers, also the release date and the threading runtime if these are known.
     """
     known = {found.name: found.version for found in importlib.metadata.distributions()}
     packages = [_text(name, known[name]) for name in PACKAGES if name in known]
@@ -39,7 +39,7 @@ def _text(name: str, version: str) -> str:
 
 
 def _torch_threads() -> str:
-    """The runtime of torch's threads, which its build names."""
+    """torch's threading runtime, from the description of its build."""
     import torch
 
     report = torch.__config__.parallel_info()
@@ -48,7 +48,7 @@ def _torch_threads() -> str:
 
 
 def circumstances(name: str) -> dict[str, Any]:
-    """The device and driver of an engine, whether it runs on CPU cores, date, versions, sources."""
+    """Device, driver, whether it runs on the cores of a CPU, date, versions, digest of sources."""
     device = engine(name).device
     return {
         "device": device.name,

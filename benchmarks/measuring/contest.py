@@ -1,4 +1,4 @@
-"""Measures a problem: verifies all contestants and times the fastest of each side in turn."""
+"""Measures a problem: verifies all contestants, and times the fastest one of each side in turn."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def measure(
     """Measure one problem.
 
     One pass finds the fastest contestant of each side, and another pass measures it. Every result
-    is verified; a wrong one has no speed. If a peer's contestant is wrong, the peers' other
-    contestants count, and then those of the sides that `SIDES` names instead.
+    is verified. A contestant with a wrong result does not count. Then the peers' other contestants
+    count. If all contestants of the peers are wrong, the sides named in `Maker.otherwise` replace
+    them.
     """
     outcome: Outcome = {"problem": str(problem)}
     try:
@@ -70,7 +71,7 @@ def measure(
 def _contest(
     judge: Judge, ours: list[Named], theirs: list[Named], terms: Terms, samples: int
 ) -> Outcome:
-    """The figures of the first race whose contestants are right."""
+    """The figures of the first race in which all contestants are right."""
     problem, outcome = judge.problem, Outcome()
     untuned = _untuned(judge, terms)
     for draw in itertools.count(1):
@@ -102,7 +103,7 @@ def _contest(
 
 
 def _row(judge: Judge, runners: list[Named], seconds: list[float], copy: float | None) -> Outcome:
-    """The figures of dnncore, of the peer and, if it took part, of dnncore without its table."""
+    """The figures of dnncore, of the peer and, if measured, of dnncore without a tuning table."""
     (_, best), (peer, second), *rest = runners
     row = {
         "impl": best.name,
@@ -138,7 +139,7 @@ def _figures(side: str, judge: Judge, seconds: float, contestant: Contestant) ->
 
 
 def _of_peers(problem: Problem, peers: Sequence[str], terms: Terms) -> tuple[list[Named], str]:
-    """The contestants of all peers, and the reasons of the peers without any."""
+    """The contestants of all peers, and the reasons of peers that have no contestant."""
     found: list[Named] = []
     reasons = []
     for peer in peers:
@@ -150,7 +151,7 @@ def _of_peers(problem: Problem, peers: Sequence[str], terms: Terms) -> tuple[lis
 
 
 def _replacements(judge: Judge, theirs: list[Named], terms: Terms) -> list[Named]:
-    """The verified contestants of sides that replace wrong ones and do not take part yet."""
+    """The verified contestants of sides that replace the present ones; see `Maker.otherwise`."""
     known = [name for name, _ in theirs]
     names = {SIDES[name].otherwise for name in known if name in SIDES} - {"", *known}
     found, _ = _of_peers(judge.problem, sorted(names), terms)
@@ -180,9 +181,9 @@ def _untuned(judge: Judge, terms: Terms) -> list[Named]:
 
 
 def _race(judge: Judge, runners: list[Named], terms: Terms, samples: int, draw: int) -> list[Any]:
-    """The times of contestants, and the seconds of a copy by the device if it limits the problem.
+    """The times of contestants, and the seconds of a copy if the problem is bound by memory.
 
-    The inputs have the values of a draw from the last sample on.
+    Just before the last sample, the inputs get the values of `draw`.
     """
     calls = [contestant.repeat for _, contestant in runners]
     refills = [functools.partial(judge.refill, named, draw) for named in runners]
@@ -195,7 +196,7 @@ def _race(judge: Judge, runners: list[Named], terms: Terms, samples: int, draw: 
 
 
 def _how(terms: Terms) -> dict[str, Any]:
-    """Settings of samples: many calls in a queue, except on the cores of a CPU."""
+    """Settings of samples: many queued calls without pauses, except on the cores of a CPU."""
     return {} if runs_on_cores(terms.engine) else {"pause": 0.0, "least": QUEUED}
 
 
@@ -204,5 +205,5 @@ def _cores(terms: Terms) -> int:
 
 
 def _is_copy_bound(problem: Problem, terms: Terms) -> bool:
-    """Whether the time of a copy of the same number of bytes limits the problem's time."""
+    """Whether a copy of the same number of bytes by the device bounds the problem's time."""
     return not engine(terms.engine).is_host and not is_arithmetic(problem)

@@ -1,12 +1,12 @@
 """Stores measured figures in a file, so that a long run can be stopped and continued.
 
-Each line has a digest of itself and of the digest of the line before. So a line that was changed,
-added, moved or removed between others is found. The number of lines and the last digest stand in
-the page that is made from the file, so removed last lines are found, too.
+Each line contains a digest of its content and of the previous line's digest. So a check finds a
+line that was changed, added, moved or removed between other lines. The page that is made from the
+file states the number of lines and the last digest. So a check also finds removed last lines.
 
-The digests are no signatures. Who changes figures on purpose can compute all digests again with
-this module and write the page anew. Only a new measurement, or a comparison with a former state of
-the file, shows that.
+The digests are not signatures. A person who changes figures on purpose can compute all digests
+again with this module and write the page again. Only a new measurement, or a comparison with a
+former state of the file, reveals this.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def default_path() -> Path:
 
 @functools.cache
 def source_hash() -> str:
-    """A hash of the processor and of all sources that figures depend on."""
+    """A hash of the processor's name and of all sources that affect figures."""
     digest = hashlib.sha256(dnn.engine("cpu").device.name.encode())
     for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
@@ -47,20 +47,20 @@ def source_hash() -> str:
 
 
 class ChangedRow(ValueError):
-    """A line of a ledger is not the one that was written."""
+    """A line of a ledger differs from the line that was written."""
 
 
 def digest(previous: str, key: str, value: Any) -> str:
-    """A hash of the digest of the line before, of a key and of its value."""
+    """A hash of the previous line's digest, a key and its value."""
     return hashlib.sha256(json.dumps([previous, key, value]).encode()).hexdigest()
 
 
 class Ledger:
-    """A file of JSON lines that only grows. Without a path, only in memory.
+    """A file of JSON lines that only grows. Without a path, the ledger is only in memory.
 
-    If a key has several lines, the last one counts. Raises `ChangedRow` for a line that is not JSON
-    or that has another digest. A last line without a line break was interrupted while it was
-    written. It does not count, and the next line replaces it.
+    If several lines have the same key, the last one counts. Raises `ChangedRow` for a line that is
+    not JSON or has a wrong digest. If the last line has no line break, its writing was interrupted.
+    Such a line does not count, and the next line replaces it.
 
     count: the number of lines.
     last: the digest of the last line; "" before the first one.
@@ -84,7 +84,7 @@ class Ledger:
             self._found.clear()
 
     def _read(self, line: str) -> tuple[str, Any]:
-        """The key and the value of the next line."""
+        """Read the next line. Returns its key and its value."""
         where = f"{self.path}:{self.count + 1}"
         try:
             key, value, _ = json.loads(line)
@@ -106,20 +106,20 @@ class Ledger:
 
     def _add(self, key: str, value: Any) -> None:
         self.count, self.last = self.count + 1, digest(self.last, key, value)
-        self._found.pop(key, None)  # the newest is last
+        self._found.pop(key, None)  # so that the newest is last
         self._found[key] = value
 
     @staticmethod
     def key(what: str, how: Mapping[str, Any], sources: str | None = None) -> str:
-        """The key for a problem, settings and a hash of sources, by default `source_hash`."""
+        """The key of a problem, settings and a hash of sources, by default `source_hash`."""
         hashed = source_hash() if sources is None else sources
         text = json.dumps([what, how, hashed], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def keys(self) -> list[str]:
-        """The keys of measured values.
+        """The keys of measured values, without problems that were wrong or left out.
 
-        Problems that were wrong or left out are measured again. A peer may be mended since.
+        Those are measured again, because a peer may have been corrected since.
         """
         unmeasured = {"wrong", "left_out"}
         return [key for key, value in self._found.items() if unmeasured.isdisjoint(value)]
@@ -149,11 +149,11 @@ class Ledger:
         self._add(key, value)
 
     def replace(self, old: Any, new: Any) -> None:
-        """Store a value under the key of another one."""
+        """Store `new` under the key of `old`."""
         self.put(next(key for key, value in self._found.items() if value == old), new)
 
     def keep_newest(self, *fields: str) -> None:
-        """Forget values with newer ones of equal fields. The file keeps their lines."""
+        """Forget each value if a newer value has equal `fields`. The file keeps the lines."""
         newest = {tuple(value[name] for name in fields): key for key, value in self._found.items()}
         kept = set(newest.values())
         self._found = {key: value for key, value in self._found.items() if key in kept}

@@ -1,4 +1,4 @@
-"""Measures lists of problems in new processes and takes the median one of several."""
+"""Measures lists of problems in new processes. With several processes, the median one counts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class OutOfTime(Exception):
 class Settings:
     """Settings of measurements.
 
-    peers: names of the peers; the fastest contestant of all counts.
+    peers: names of the peers; the fastest contestant of all peers counts.
     terms: the conditions of a contest.
     samples: samples per row.
     threads: threads of each side.
-    seconds: the time limit of a problem; then its process ends.
+    seconds: the time limit of a problem, after which its process is ended.
     """
 
     peers: tuple[str, ...]
@@ -54,10 +54,10 @@ def measured(
     ledger: Ledger | None = None,
     on_outcome: Callable[[Outcome], object] = lambda _outcome: None,
 ) -> list[Outcome]:
-    """One outcome per problem, the median one of a number of new processes.
+    """Measure each problem in several new processes. Returns the median outcome of each problem.
 
-    first: the number of the first process. A ledger has the outcomes of processes by number.
-    ledger: outcomes in it are not measured again; new ones are added.
+    first: the number of the first process. A ledger stores outcomes by process number.
+    ledger: its outcomes are not measured again; new outcomes are added to it.
     on_outcome: called with each outcome of each process.
     """
     found: dict[str, list[Outcome]] = {str(problem): [] for problem in problems}
@@ -69,10 +69,10 @@ def measured(
 
 
 def merged(outcomes: list[Outcome]) -> Outcome:
-    """The outcome of the process with the median ratio, and the ratios of all processes.
+    """The outcome of the process with the median ratio, plus the ratios of all processes.
 
-    So its ratio follows from its times. If a problem was left out or wrong in one process, this is
-    the outcome.
+    So the ratio of the result follows from its times. If a problem was left out or wrong in one
+    process, the result is that process's outcome.
     """
     for outcome in outcomes:
         if "ratio" not in outcome:
@@ -85,10 +85,10 @@ def merged(outcomes: list[Outcome]) -> Outcome:
 def _one_process(
     texts: list[str], settings: Settings, process: int, ledger: Ledger
 ) -> Iterator[Outcome]:
-    """The outcomes of all problems, from one new process. If a problem ends it, another one starts.
+    """The outcomes of all problems from one new process. If it ends early, another one follows.
 
-    Only the process can compute the key of a problem, which depends on the selected kernels. So it
-    gets the keys in the ledger.
+    The key of a problem depends on the selected kernels, so only the process can compute it. The
+    process therefore gets all keys of the ledger.
     """
     missing = list(texts)
     while missing:
@@ -102,9 +102,9 @@ def _one_process(
 
 
 def _worker(words: dict[str, Any]) -> Iterator[tuple[str, Outcome | None]]:
-    """The key and the outcome of each problem. The outcome is None if the ledger has the key.
+    """Yield the key and the outcome of each problem, None if the ledger contains the key.
 
-    If a problem ends the process, its outcome is the last one, without a key.
+    If a problem ends the process, the last outcome is the reason, without a key.
     """
     texts = tuple(words["problems"])
     worker = subprocess.Popen(

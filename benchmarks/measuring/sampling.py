@@ -1,4 +1,4 @@
-"""Times several calls in turn, so that a disturbance affects all of them."""
+"""Times several calls in turn, so that a disturbance affects all calls alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PAUSE", "SAMPLES", "Repeat", "Times", "in_turn", "one_by_one", "samp
 
 SAMPLES = 9  # samples per call
 SAMPLE_SECONDS = 0.01  # least duration of a sample; short calls are repeated
-LONG_SECONDS = 0.1  # duration of a sample from which on `least` does not apply
+LONG_SECONDS = 0.1  # if `least` repetitions would take longer than this, fewer are made
 PAUSE = 0.02  # seconds between samples: OpenMP's threads stay active after their work
 
 Repeat: TypeAlias = Callable[[int], float]
@@ -24,9 +24,9 @@ Repeat: TypeAlias = Callable[[int], float]
 class Times:
     """The seconds of one computation, by sample.
 
-    count: the computations of a sample.
-    many: samples of this number of computations in a row, which count.
-    single: samples of one computation, after another one.
+    count: the number of computations in a sample.
+    many: the samples of `count` computations in a row. The median is computed from these.
+    single: the samples of one computation that directly follows another one.
     """
 
     count: int
@@ -35,7 +35,7 @@ class Times:
 
     @property
     def median(self) -> float:
-        """The median of the samples that count."""
+        """The median of `many`."""
         return statistics.median(self.many)
 
 
@@ -77,12 +77,12 @@ def sampled(
     least: int = 1,
     refills: Sequence[Callable[[], object]] = (),
 ) -> list[Times]:
-    """The times of each call. Before each sample, the call runs twice; the second run is timed.
+    """The times of each call. Before each sample, the call runs twice; `single` times the second.
 
     pause: seconds before each sample.
     least: the least number of repetitions per sample, unless this takes too long.
-    refills: a function for each call, which changes its inputs. It is called just before the last
-        sample, so the outputs afterwards are those of the last sample.
+    refills: for each call a function that changes its inputs. It is called just before the last
+        sample, so the final outputs are those of the last sample.
     """
     taken = [Times(_loops(repeat, least)) for repeat in calls]
     for sample in range(samples):

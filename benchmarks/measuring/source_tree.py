@@ -1,6 +1,6 @@
 """A digest of the sources that computed a figure: dnncore and its backends, without the kit.
 
-It is made of git's names of the files' contents, so that it can be compared with commits.
+The digest is computed from git's hashes of the files' contents, so that commits have digests, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def of_listing(text: str) -> str:
 
 
 def _name(content: bytes) -> str:
-    """git's name of a file's content."""
+    """git's hash of a file's content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Implementations with a replaced tuning table, for the search of parameters."""
+"""Implementations with a replaced tuning table, for the search for parameters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OneChoice(Mapping[str, Parameters]):
 
 
 class Tabled(OpenCLEngine):
-    """An OpenCL engine with another tuning table. It shares everything else with `engine`."""
+    """An OpenCL engine with another tuning table. `engine` provides everything else."""
 
     def __init__(self, engine: OpenCLEngine, table: OneChoice) -> None:
         vars(self).update(vars(engine))
@@ -96,7 +96,7 @@ class Trial:
 def trial_of(
     problem: Problem, implementation: Any, engine: OpenCLEngine, table: OneChoice
 ) -> Trial | None:
-    """The trial of an implementation with another table. None if it refuses the problem."""
+    """The trial of an implementation with a table. None if the implementation refuses."""
     found = implementation.accept(problem.op, problem.attr, Tabled(engine, table), None)
     if isinstance(found, Refused):
         return None

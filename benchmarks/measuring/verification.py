@@ -1,14 +1,14 @@
 """Finds wrong results and impossible times of contestants.
 
-A contestant may return results of other inputs, compute another problem or a part of it, or not
-compute in each call. So every contestant is compared with float64 first, and the fastest of each
-side again: its inputs change just before its last sample, and its outputs are overwritten with NaN.
-If it has results before that sample, it computes outside the measured time.
-A call alone must take about as long as each of many, and no device is faster than the limits here.
+A contestant may return the results of other inputs, compute another problem or a part of the
+problem, or skip calls. So every contestant is compared with float64 first, and the fastest one of
+each side again: just before its last sample, its inputs change, and NaN overwrites its outputs. If
+the outputs contain results before that sample, the contestant computes outside the measured time. A
+single call must take about as long as each of many, and no device exceeds the limits below.
 
-Some are not found: a contestant that leaves out less than 40 % of the calls that it counts, or
-calls of less than 0.3 ms, and computes the last one; and one that computes a small problem while
-its inputs change, and only copies the results later.
+Two kinds of faults are not found: a contestant that computes the last call, but skips less than
+40 % of the calls that it counts, or calls of less than 0.3 ms; and a contestant that computes a
+small problem while its inputs change, and only copies the results later.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ ELEMENTARY = 1e-5  # permitted error of approximated functions, relative to the 
 # and with a queue. Fewer calls or samples do not show the difference.
 ALONE, ALONE_DIRECT, ALONE_QUEUED = 1.6, 5e-5, 5e-4
 MANY, SEVERAL = 4, 5
-# Each of many calls may find so many bytes in caches that a call alone reads from memory, at least
-# at this rate per second. Measured: 8e10.
+# Many calls in a row may find up to CACHED_BYTES in caches that a single call reads from memory, at
+# MEMORY_RATE bytes per second or faster. Measured: 8e10.
 CACHED_BYTES, MEMORY_RATE = 1 << 26, 5e10
-# No core and no device computes or moves more per second. Winograd's algorithm may seem to.
+# No core and no device computes or moves more per second. Winograd's algorithm may appear to exceed
+# the limit of operations, because it needs fewer operations than are counted.
 CORE_LIMITS = {"flops": 0.4e12, "bytes": 1.2e12}
 FASTER = {"bf16": 8, "f16": 8, "s8": 16, "u8": 16}  # products of these types, with matrix units
 DEVICE_LIMITS = {"flops": 4e15, "bytes": 1e14}
-WINOGRAD = (6 * 3 / 8) ** 2  # of tiles with 6 x 6 results
+WINOGRAD = (6 * 3 / 8) ** 2  # factor by which tiles of 6 x 6 results reduce multiplications
 
 Named = tuple[str, Contestant]  # the name of a side, and one of its contestants
 
@@ -78,7 +79,7 @@ class Judge:
             self._compare(exact, side, contestant)
 
     def refill(self, named: Named, draw: int) -> None:
-        """Give a contestant the inputs of a draw. It is wrong if it then has results."""
+        """Give a contestant the inputs of a draw. Outputs that are not NaN then make it wrong."""
         named[1].refill(draw)
         if not all(map(_is_spoilt, named[1].outputs().values())):
             self._reject(named, "has results before it computes")
@@ -88,7 +89,7 @@ class Judge:
         return [pair for pair in named if id(pair[1]) not in self.wrong]
 
     def doubt(self, named: Named, reason: str) -> None:
-        """Mark a contestant as wrong if it was doubted before: a disturbance does not recur."""
+        """Mark a contestant as wrong at the second doubt. A single one may be a disturbance."""
         if id(named[1]) in self._doubted:
             self._reject(named, reason)
         self._doubted.add(id(named[1]))
@@ -113,7 +114,7 @@ class Judge:
 
 
 def _is_spoilt(values: Any) -> bool:
-    """Whether all bytes are those that `spoil` writes; numbers need only be NaN."""
+    """Whether all floating-point numbers are NaN, or all bytes of integers those of `spoil`."""
     if values.dtype.kind in "iu":
         return bool((np.ascontiguousarray(values).view(np.uint8) == NOT_A_NUMBER).all())
     return bool(np.isnan(values).all())
@@ -127,29 +128,29 @@ def text_of(named: Named) -> str:
 def allowed_error(op: Any) -> float:
     """The permitted difference from float64, relative to the largest result.
 
-    Sums of K products of normal values are about sqrt(K) large. Their rounding errors cancel in
+    A sum of K products of normal values has a size of about sqrt(K). Its rounding errors cancel in
     part and are about eps * K / 6. The largest of many results is about four times as large.
     """
     return ELEMENTARY + EPSILON * math.sqrt(_terms(op)) + EPSILONS[op.result.data_type]
 
 
 def allowed_norm(op: Any) -> float:
-    """The permitted norm of a product's difference from float64, relative to the norm of it.
+    """The permitted norm of a product's difference from float64, relative to the product's norm.
 
-    The sum of K products of normal values, one after the other, has an error of about
-    eps sqrt(K / 6) / 4. Factors with 16 bits instead of 24 have errors of 9e-6.
+    If K products of normal values are added one after the other, the error is about
+    eps sqrt(K / 6) / 4. Factors with 16 bits instead of 24 cause errors of 9e-6.
     """
     rounding = EPSILONS[op.result.data_type] if op.result.data_type != "f32" else 0.0
     return EPSILON * (4 + math.sqrt(_terms(op) / 6)) + rounding
 
 
 def _terms(op: Any) -> float:
-    """The number of terms of a sum in an operation, on average."""
+    """The average number of terms in the sums of an operation."""
     return float(1 + op.flops / (2 * max(1, op.result.nelems)))
 
 
 def impossible(problem: Problem, times: Times, cores: int, *, queued: bool = False) -> str:
-    """Why these times cannot be right. "" if they can.
+    """The reason why these times are impossible; "" if they are possible.
 
     cores: the number of cores that compute; 0 for another device.
     queued: whether calls enter a queue.
@@ -182,9 +183,9 @@ def _factors(op: Any) -> list[Any]:
 
 
 def _share_inside(op: Any) -> float:
-    """The share of a convolution's taps that are not in the padding; 1 for other operations.
+    """The share of a convolution's taps that are outside the padding; 1 for other operations.
 
-    An implementation may leave out the others, which `flops` counts.
+    An implementation may skip taps in the padding, but `flops` counts them.
     """
     if not hasattr(op, "grouped_weights"):
         return 1.0

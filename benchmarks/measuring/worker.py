@@ -1,9 +1,9 @@
 """Measures problems in a separate process. Reads settings, writes a line of JSON per problem.
 
-The environment sets the number of threads of all libraries, which they read when they are loaded.
-The input has the settings of `processes.Settings`, the number of the process, the texts of the
-problems and the keys in the ledger. A line has a key and an outcome. The outcome is null if the
-ledger has the key.
+The environment sets the number of threads. All libraries read it while they are loaded. The input
+contains the settings of `processes.Settings`, the number of the process, the texts of the problems
+and the keys in the ledger. A line of output contains a key and an outcome. The outcome is null if
+the ledger contains the key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _key(problem: Problem, settings: dict[str, Any]) -> str:
-    """The key in the ledger. It contains a device's kernels or, for the CPU, the sources."""
+    """The key in the ledger, computed from a device's kernels or, for the CPU, from sources."""
     name = settings["terms"]["engine"]
     sources = None if name == "cpu" else kernels(problem, name)
     how = settings | {
@@ -50,7 +50,7 @@ def _key(problem: Problem, settings: dict[str, Any]) -> str:
 
 
 def _measured(problem: Problem, settings: dict[str, Any]) -> Outcome:
-    """The outcome with its circumstances. An exception is a wrong outcome."""
+    """Measure a problem. Returns the outcome with its circumstances; wrong after an exception."""
     terms = Terms(**settings["terms"])
     start = time.monotonic()
     try:

@@ -12,7 +12,7 @@ CONVOLUTIONS = {"sets": ("resnet_50", "vgg_16"), "match": "^--conv", "peers": PE
 LARGE = {"sets": ("memory_bound_gpu",), "peers": PEERS, **AS_THEY_ARE}
 STREAMS, PASSES = r"^--(?!lrn|reduction)", r"^--(lrn|reduction)"
 F16 = {"dt": "f16"}
-AUTO = {"alg": "auto"}  # cuDNN may also choose Winograd's algorithm
+AUTO = {"alg": "auto"}  # because cuDNN may also choose Winograd's algorithm
 BACKWARD = ("BWD_D", "BWD_W")
 TILED, SIMD = "opencl:tiled*", "opencl:*simd*"
 ON_CORES = {"sets": ("resnet_50",), "match": "^--conv", "peers": ("cpu",), "impl": SIMD}
@@ -42,7 +42,7 @@ GPU_LINES = (
          impl=TILED, **CONVOLUTIONS | {"batches": ("64",)}),
 )  # fmt: skip
 
-# The goals of the page refer to samples with new seeds; see `samples.py`.
+# The goals of the page apply to samples with new seeds; see `samples.py`.
 GPU_SAMPLE = Line("Sample of 40 layers, f32", 1.2, 0.6, (), draw=40, spared=2, options=AUTO,
                   directions=("FWD_I", *BACKWARD), batches=("4", "32"), quick=("4", "32"),
                   peers=PEERS)  # fmt: skip

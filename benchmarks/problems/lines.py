@@ -19,23 +19,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Line:
-    """A group of problems with common goals. A goal of None does not apply.
+    """A group of problems with common goals. A goal that is None does not apply.
 
     goal: the least geometric mean of the ratios.
     least: the least ratio of each problem.
     share: the least share of a copy's bandwidth.
     rate: the least GF/s.
-    accurate: whether errors must be at most the peer's.
+    accurate: whether errors must not exceed the peer's.
     sets, directions, options, match: the selection of problems.
     impl: name patterns of dnncore's implementations.
     batches, quick: the batch sizes of the full run and of the quick run.
     reorders: whether sides may select formats and add reorders.
-    draw: the number of problems if they are a random sample of the corpus, else 0. A sample has no
-        sets. Its directions, batch sizes and types are drawn, too.
+    draw: the number of problems if the line is a random sample of the corpus, else 0. A sample has
+        no sets. Directions, batch sizes and types are drawn, too.
     seed: the seed of a sample.
-    spared: how many problems of a sample may have ratios below `least`.
-    sample: the problems if they have been recorded before, perhaps from other sets or from another
-        state of the corpus.
+    spared: the number of problems of a sample that may have ratios below `least`.
+    sample: the problems of a recorded line. The sets or the corpus may have changed since.
     """
 
     title: str
@@ -99,7 +98,7 @@ LINES = (
     Line("Reorders, plain to and from blocked", 1.0, None, ("reorders",), **AS_THEY_ARE),
 )  # fmt: skip
 
-# The goals of the page refer to samples with new seeds; see `samples.py`.
+# The goals of the page apply to samples with new seeds; see `samples.py`.
 SAMPLE = Line("Sample of 40 layers", 1.0, 0.85, (), draw=40, spared=2,
               directions=("FWD_I", "BWD_D", "BWD_W"))  # fmt: skip
 
@@ -126,7 +125,7 @@ def sample_of(line: Line, *, full: bool) -> Sample:
 
 
 def problems_of(line: Line, *, full: bool) -> list[Problem]:
-    """The distinct problems of a line in the order of its sets, or of its sample."""
+    """The distinct problems of a line, in the order of its sets or of its sample."""
     if line.draw or line.sample:
         return [replace(problem, impl=line.impl) for problem in sample_of(line, full=full).problems]
     found = []
@@ -149,7 +148,7 @@ def record_of(line: Line, *, full: bool) -> dict[str, Any]:
 
 
 def line_of(record: Mapping[str, Any]) -> Line:
-    """The line of a record, also if the source or the sets have changed since then."""
+    """The line in a record. It does not depend on later changes of the source or the sets."""
     values = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
     known = {"problems": record["sample"], "skipped": {}, "networks": 0}
     return Line(**values | {"sample": None if record["draw"] else Sample.of(known)})

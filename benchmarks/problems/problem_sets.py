@@ -27,7 +27,7 @@ def set_files() -> dict[str, Path]:
 
 
 def read_set(name: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
-    """The problems of a set with other options, without problems that cannot have these options.
+    """The problems of a set, with options replaced. Invalid problems are left out.
 
     `dir` selects the problems of the same pass: forward, gradient of data or gradient of weights.
     For example, the first layer of a network has no gradient of data. Raises `DescriptorError` for
@@ -52,7 +52,7 @@ def _changed_set(name: str, options: Mapping[str, str]) -> Iterator[Problem]:
             try:
                 new = changed(problem, options)
             except DescriptorError as error:
-                reason = str(error)  # such as a format that does not fit the rank
+                reason = str(error)  # for example, a format does not fit the rank
                 continue
             found = True
             yield new
@@ -68,14 +68,14 @@ def pass_of(op: Operation) -> str:
 
 
 def _pass_named(direction: str) -> str:
-    """The pass of a word of --dir, such as BWD_WB."""
+    """The pass that a value of --dir means, such as BWD_WB."""
     if direction.startswith("FWD"):
         return "forward"
     return "weights" if direction.startswith("BWD_W") else "data"
 
 
 def changed(problem: Problem, options: Mapping[str, str]) -> Problem:
-    """The problem with other options. Options that its driver does not have are ignored.
+    """The problem with some options replaced. Options that its driver lacks are ignored.
 
     `tag` sets stag and dtag. `dt` sets the types of all tensors. Raises `DescriptorError` for an
     invalid value.
@@ -96,7 +96,7 @@ def changed(problem: Problem, options: Mapping[str, str]) -> Problem:
 
 
 def _types(defaults: Mapping[str, str], data_type: str) -> dict[str, str]:
-    """Options that set the type of each tensor. Colons separate the types of sources."""
+    """Options that set the types of all tensors. Colons separate the types of several sources."""
     texts = {name: defaults[name] for name in ("sdt", "ddt") if name in defaults}
     return {name: ":".join([data_type] * len(text.split(":"))) for name, text in texts.items()}
 
@@ -106,7 +106,7 @@ def _option_of(word: str) -> str:
 
 
 def distinct(problems: Iterable[Problem]) -> list[Problem]:
-    """The problems without repetitions. Names are ignored."""
+    """The problems without repetitions. Problems that differ only in names are equal."""
     found: dict[Problem, Problem] = {}
     for problem in problems:
         found.setdefault(replace(problem, name=""), problem)

@@ -1,4 +1,4 @@
-"""Random samples as lines of a page: their seeds, their goals, and measuring low rows again."""
+"""Random samples as lines of a page: seeds, goals, and repeated measurements of low rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fresh(line: Line, *, full: bool) -> list[Record]:
 
 
 def recorded(line: Line, records: Iterable[Record]) -> tuple[Line, ...]:
-    """A sample's line for each record."""
+    """One line for each record of a sample."""
     return tuple(
         replace(line, title=f"{line.title}, seed {record['seed']}", seed=record["seed"],
                 sample=Sample.of(record)) for record in records
@@ -42,7 +42,7 @@ def recorded(line: Line, records: Iterable[Record]) -> tuple[Line, ...]:
 
 
 def with_samples(lines: Iterable[Line], records: Sequence[Record]) -> tuple[Line, ...]:
-    """The lines, with a line for each record in place of that of samples.
+    """The lines. One line for each record replaces the line of samples.
 
     Without records, the line of samples has no problems.
     """
@@ -54,10 +54,10 @@ def with_samples(lines: Iterable[Line], records: Sequence[Record]) -> tuple[Line
 
 
 def drawn(line: Line, count: int, seed: int | None, options: Mapping[str, str], match: str) -> Line:
-    """A sample's line of another size and seed, with other lists to draw from.
+    """The line of a sample with another size, seed and other values to draw from.
 
     seed: by default a new one.
-    options: dir, mb and dt: lists with commas; alg: the algorithm of convolutions.
+    options: dir, mb and dt: values separated by commas; alg: the algorithm of convolutions.
 
     Raises `DescriptorError` for other options.
     """
@@ -100,7 +100,7 @@ def command(line: Line, engine: str, peers: Sequence[str], *, full: bool) -> str
 def measured_again(
     line: Line, outcomes: Sequence[Outcome], measure: Callable[[list[Problem]], list[Outcome]]
 ) -> list[Outcome]:
-    """The outcomes, with other ones for rows of a sample below the least ratio.
+    """Measure rows of a sample below the least ratio again. Returns all outcomes.
 
     measure: measures problems, each in `AGAIN` new processes.
     """
@@ -112,12 +112,12 @@ def measured_again(
 
 
 def least_text(line: Line) -> str:
-    """The goal of single ratios."""
+    """The goal for single ratios, as text."""
     return f"{f'all but {line.spared}' if line.spared else 'each'} >= {line.least:g}"
 
 
 def is_least_held(line: Line, outcomes: Sequence[Outcome]) -> bool:
-    """Whether at most `spared` rows have ratios below the least one.
+    """Whether at most `spared` rows have ratios below `least`.
 
     Rows of a sample count as low only after `AGAIN` processes; before that, the goal does not hold.
     """
@@ -137,9 +137,9 @@ def _is_median(outcome: Outcome) -> bool:
 
 
 def summary(line: Line, outcomes: list[Outcome], skipped: Mapping[str, int]) -> str:
-    """The figures of a sample and its goals, as text.
+    """The figures and the goals of a sample, as text.
 
-    skipped: missing operations and how many of their layers were drawn.
+    skipped: the number of drawn layers of each missing operation.
     """
     found = report.figures(outcomes)
     rows, low = found["rows"], len(_low(line, outcomes))
@@ -158,5 +158,5 @@ def summary(line: Line, outcomes: list[Outcome], skipped: Mapping[str, int]) -> 
 
 
 def skipped_text(skipped: Mapping[str, int]) -> str:
-    """Missing operations, with how many of their layers were drawn."""
+    """Text: each missing operation with the number of its drawn layers."""
     return ", ".join(f"{name} {count}" for name, count in sorted(skipped.items())) or "none"

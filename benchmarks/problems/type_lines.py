@@ -1,4 +1,4 @@
-"""The groups of problems of the benchmark of types, for the CPU and for GPUs."""
+"""The groups of problems of `benchmarks.low_precision`, for the CPU and for GPUs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ DENSE = r"^--conv (?!.*\bg\d)"  # texts of convolutions without groups
 class TypesLine:
     """A group of problems. The goals are the least geometric mean and the least ratio.
 
-    peers: the sides beside dnncore, or `F32` for dnncore with f32.
-    formats: sets of options. If there are any, each problem is measured with each of them, and the
-        fastest time of each side counts.
+    peers: the peers, or `F32` to compare with dnncore in f32.
+    formats: sets of options. If not empty, each problem is measured with each set, and the fastest
+        time of each side counts.
     """
 
     title: str
@@ -40,7 +40,7 @@ class TypesLine:
 
 
 def variants(line: TypesLine, problem: Problem) -> list[Problem]:
-    """The problem in each of the line's formats."""
+    """The problem with each set of the line's formats."""
     return [changed(problem, options) for options in line.formats] or [problem]
 
 
@@ -55,13 +55,13 @@ def sample(
     seed: int, types: Sequence[str], directions: Sequence[str], batches: Sequence[int] = (1, 4),
     match: str = "^--conv",
 ) -> list[Problem]:  # fmt: skip
-    """Twenty convolutions of the corpus, unless the expression excludes them with groups."""
+    """Twenty random convolutions of the corpus whose texts match the expression."""
     choices = Choices(directions, batches, types, match=match)
     return scaled(draw(20, seed, choices).problems)
 
 
 def scaled(problems: Sequence[Problem]) -> list[Problem]:
-    """The problems; those of integers have scales of all tensors."""
+    """The problems, with scales of all tensors added to problems with integers."""
     return [
         own for p in problems for own in (read(_with_scales(str(p))) if INT8 in str(p) else [p])
     ]
@@ -79,12 +79,12 @@ def in_f32(problem: Problem) -> Problem:
 
 
 def texts(*lines: str) -> list[Problem]:
-    """The problems of texts."""
+    """Read the problems of texts."""
     return [problem for line in lines for problem in read(line)]
 
 
 def cpu_lines(seed: int) -> list[TypesLine]:
-    """All groups of the CPU. seed: of the samples."""
+    """All groups of the CPU. seed: the seed of samples."""
     memory = [p for p in read_set("memory_bound", {"dt": "bf16"}) if "_51MB" in p.name]
     weights = "--attr-scales=wei:3:f32:128x1 1x4096:4096x4096"
     return [
@@ -132,7 +132,7 @@ INTEGERS = "--matmul --dt=s8:s8:s32 --stag=ab --dtag=ab"
 
 
 def gpu_lines(seed: int) -> list[TypesLine]:
-    """All groups of a GPU. seed: of the samples."""
+    """All groups of a GPU. seed: the seed of samples."""
     shapes = ("4096x4096:4096x4096", "4096x768:768x3072", "3072x3072:3072x768",
               "1000x2000:2000x3000")  # fmt: skip
     return [
@@ -156,7 +156,7 @@ def gpu_lines(seed: int) -> list[TypesLine]:
 
 
 def in_one_type(problems: Sequence[Problem], data_type: str) -> list[Problem]:
-    """The problems with biases of the type of the other tensors, as cuDNN has them."""
+    """The problems with biases in the type of the other tensors, as cuDNN requires."""
     biased = [any("bias" in row.name for row, _ in problem.op.tensors()) for problem in problems]
     return [
         changed(problem, {"bia-dt": data_type}) if has_bias else problem
@@ -165,14 +165,14 @@ def in_one_type(problems: Sequence[Problem], data_type: str) -> list[Problem]:
 
 
 def portable(data_type: str) -> list[Problem]:
-    """Products by the kernels for any GPU."""
+    """Products, restricted to the kernels that run on any GPU."""
     names = ("cube_4096", "bert:projection_32x128", "bert:feed_forward1_32x128")
     found = read_set("products", {"dt": data_type})
     return [replace(p, impl=PORTABLE) for p in found if p.name in names]
 
 
 def streams(data_type: str) -> list[Problem]:
-    """Operations that memory limits."""
+    """Operations whose time memory bandwidth limits."""
     names = ("eltwise", "add", "softmax_1024")
     found = read_set("memory_bound_gpu", {"dt": data_type})
     return [p for p in found if p.name in names]
