@@ -38,7 +38,7 @@ def run(folder: Path, command: tuple[str, ...]) -> None:
         FOLDER: str(folder.resolve()),
         "DNNCORE_CACHE_DIR": str(folder.resolve() / "store"),
         "PYTHONPATH": os.pathsep.join(paths),
-        "PYTEST_ADDOPTS": "--assert=plain",  # or pytest imports the modules of its plugins itself
+        "PYTEST_ADDOPTS": "--assert=plain",  # otherwise pytest loads modules of plugins itself
     }
     sys.exit(subprocess.run(command, env={**os.environ, **added}, check=False).returncode)
 
@@ -69,7 +69,7 @@ def report(folder: Path, packages: str) -> None:
 
 
 def read_known() -> set[tuple[str, str, bool]]:
-    """The path, the text and the outcome that is missing, of the conditions in `known.toml`."""
+    """The conditions in `known.toml`: path, text and missing outcome."""
     found = set()
     for entry in tomllib.loads(KNOWN.read_text(encoding="utf-8")).get("known", []):
         for key, outcome in (("never_false", False), ("never_true", True)):
@@ -88,7 +88,7 @@ def _missing(
 
 
 def exists(path: str, text: str) -> bool:
-    """Whether a file has this condition."""
+    """Whether a file contains this condition."""
     file = ROOT / path
     if path == opencl.PLACE:
         return opencl.has(text)

@@ -15,7 +15,7 @@ WORD, BYTE = ir.IntType(64), ir.IntType(8)
 
 
 def register(decided: Callable[[int, Any], Any], address: int) -> None:
-    """Let numba compile `decided`, with the address of its records."""
+    """Enable numba to compile calls of `decided`. address: where outcomes are recorded."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def record(_context: Any, number: Any, value: Any) -> Any:

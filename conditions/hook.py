@@ -1,8 +1,8 @@
-"""Modules record the outcomes of their conditions in files that all processes share.
+"""Lets modules record the outcomes of their conditions in files that all processes share.
 
-A module's file has two bytes per condition. The first one is 1 if the condition was false once, the
-second one if it was true once. The file is mapped at the same address in all processes, so that
-compiled functions may be stored with it.
+The file of a module has two bytes per condition. The first one is 1 if the condition was false at
+least once, the second one is 1 if it was true at least once. The file is mapped at the same address
+in all processes, because stored compiled functions contain the address.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PACKAGES = {
     "dnncore": ROOT / "dnncore",
     **{folder.name: folder for folder in sorted(ROOT.glob("backends/*/dnncore_*"))},
 }
-# Packages within which no condition is recorded: the commands, the cross-check, the kit and its
+# Packages whose conditions are not recorded: the commands, the cross-check, the kit and its
 # problems.
 LEFT_OUT = ("dnncore.cli", "dnncore.crosschecking", "dnncore.testing", "dnncore.problem")
-START = 0x2000_0000_0000  # an address where Linux maps nothing of its own
+START = 0x2000_0000_0000  # an address at which Linux places no mappings by itself
 SPACE = 1 << 16  # bytes of addresses for each module
 SPACE_OF_C = 1 << 24  # bytes of addresses for OpenCL C
-MAP_FIXED_NOREPLACE = 0x100000  # of Linux
+MAP_FIXED_NOREPLACE = 0x100000  # a constant of Linux
 
 Seen = ctypes.Array[ctypes.c_ubyte]
 
@@ -51,7 +51,7 @@ def conditions_of(path: Path) -> list[Condition]:
 
 
 def outcomes(folder: Path) -> dict[Condition, tuple[bool, bool]]:
-    """Condition -> whether it was false and whether it was true, of the imported modules."""
+    """Condition of an imported module -> (whether it was false, whether it was true)."""
     found = {}
     for record in sorted(folder.glob("*.py.outcomes")):
         seen = record.read_bytes()
@@ -113,20 +113,20 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 @functools.cache
 def _numbers() -> dict[Path, int]:
-    """The number of each module, by which its address is chosen."""
+    """The number of each module. It determines the address of the module's file."""
     paths = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
     return {path: number for number, path in enumerate(paths)}
 
 
 def _seen(path: Path, size: int, address: int) -> Seen:
-    """The bytes of a file, at this address."""
+    """Map a file at this address. Returns its bytes."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
     )  # fmt: skip
     with path.open("ab+") as file:
-        if file.tell() < size:  # mode "a" starts at the end of a file, so this one is new
+        if file.tell() < size:  # in mode "a", tell() is the size of the file
             file.truncate(size)
         got = libc.mmap(
             address, size, mmap.PROT_READ | mmap.PROT_WRITE,
@@ -138,7 +138,10 @@ def _seen(path: Path, size: int, address: int) -> Seen:
 
 
 def _recorder(seen: Seen) -> Callable[[int, Any], Any]:
-    """A function that records an outcome and returns it. Arrays have several outcomes."""
+    """A function that records the outcome of a value and returns the value.
+
+    Arrays have several outcomes.
+    """
 
     def decided(number: int, value: Any) -> Any:
         if value is True or value is False:
@@ -147,7 +150,7 @@ def _recorder(seen: Seen) -> Callable[[int, Any], Any]:
             seen[2 * number] |= not value.all()
             seen[2 * number + 1] |= bool(value.any())
         else:
-            with contextlib.suppress(Exception):  # then the program raises it, too
+            with contextlib.suppress(Exception):  # the program raises it, too
                 seen[2 * number + bool(value)] = 1
         return value
 

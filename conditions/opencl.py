@@ -1,8 +1,8 @@
-"""Records of conditions of OpenCL C, on devices that share the addresses of their process.
+"""Records of conditions in OpenCL C, on devices that share the address space of the process.
 
-The condition of each `if` and `while` of a program and its operands of `&&` and `||` are recorded
-by their texts, which macros and constants leave as they are. Conditions of programs that are never
-built are unknown.
+The condition of each `if` and `while` of a program is recorded, and so are its operands of `&&` and
+`||`. A condition is identified by its text before macros and constants are expanded. Conditions of
+programs that are never built are unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["PLACE", "attach", "has", "outcomes", "with_records"]
 
 ROOT = Path(__file__).parents[1]
 PLACE = "backends/opencl/dnncore_opencl/*.cl"  # the path of these conditions
-COUNT = 1 << 20  # numbers of conditions, so many that two texts hardly share one
+COUNT = 1 << 20  # number of possible indices, so large that two texts rarely share one
 NAME = "opencl_c.outcomes"
 TEXTS = "opencl_c.texts"
 SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
@@ -34,7 +34,7 @@ static inline int dnncore_decided(const ulong number, const int outcome)
 
 
 def with_records(source: str, address: int) -> tuple[str, list[str]]:
-    """The source with a record of each condition, and the texts of these."""
+    """The source with a recording call around each condition, and the texts of the conditions."""
     plain = SKIPPED.sub(lambda found: " " * len(found[0]), source)
     edits: list[tuple[int, str]] = []
     texts = []
@@ -53,7 +53,7 @@ def with_records(source: str, address: int) -> tuple[str, list[str]]:
 
 
 def _closed(text: str, start: int) -> int:
-    """Where the parenthesis before `start` is closed."""
+    """The index at which the parenthesis before `start` is closed."""
     depth = 1
     for place in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[place], 0)
@@ -63,7 +63,7 @@ def _closed(text: str, start: int) -> int:
 
 
 def _operands(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a condition between `&&` and `||` that are in no parentheses."""
+    """The begin and end of each operand of `&&` and `||` outside of parentheses."""
     depth, start = 0, begin
     for place in range(begin, end):
         depth += {"(": 1, ")": -1, "[": 1, "]": -1}.get(text[place], 0)
@@ -78,7 +78,7 @@ def _number(text: str) -> int:
 
 
 def attach(module: Any, address: int, folder: Path) -> None:
-    """Let the builder of `dnncore_opencl.runtime.build` build programs for CPUs with records."""
+    """Change the builder in `dnncore_opencl.runtime.build`: add records to programs for CPUs."""
     build: Callable[..., Any] = module.Builder._compile
 
     def recorded(self: Any, source: str, options: Any, target: str) -> Any:
@@ -103,7 +103,7 @@ def _on_one_line(text: str) -> str:
 
 
 def outcomes(folder: Path) -> Iterator[tuple[Condition, tuple[bool, bool]]]:
-    """The conditions of all programs that were built, and whether each was false and true."""
+    """The conditions of all built programs, each with (was false, was true)."""
     if (folder / TEXTS).exists():
         seen = (folder / NAME).read_bytes()
         for text in sorted(set((folder / TEXTS).read_text(encoding="utf-8").splitlines())):

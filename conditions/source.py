@@ -1,4 +1,4 @@
-"""The conditions of a source text, and the text with calls that record their outcomes."""
+"""Finds the conditions of a source text, and adds calls that record their outcomes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Condition:
 
 
 def instrumented(path: str, text: str) -> tuple[ast.Module, list[Condition]]:
-    """The tree of a text in which each condition is an argument of `DECIDED`, and the conditions.
+    """The syntax tree with each condition as an argument of `DECIDED`, and the conditions.
 
-    Conditions are what `if`, `while`, conditional expressions and comprehensions test, the operands
-    of `and`, `or` and `not` (the last one of a value such as `x or 1` is none), and comparisons.
-    The first argument of `DECIDED` is the number of the condition.
+    Conditions are the tests of `if`, `while`, conditional expressions and comprehensions, the
+    operands of `and`, `or` and `not`, and comparisons. The last operand of a value such as `x or 1`
+    is not a condition. The first argument of `DECIDED` is the number of the condition.
     """
     tracer = _Tracer(path, text)
     tree = tracer.visit(ast.parse(text))
@@ -35,7 +35,7 @@ def instrumented(path: str, text: str) -> tuple[ast.Module, list[Condition]]:
 
 
 class _Tracer(ast.NodeTransformer):
-    """Annotations, assertions and `TYPE_CHECKING` are left out."""
+    """Adds the recording calls. Skips annotations, assertions and `TYPE_CHECKING`."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -91,7 +91,7 @@ class _Tracer(ast.NodeTransformer):
         return self._recorded(node)
 
     def _decided(self, node: ast.expr) -> ast.expr:
-        """A tested expression. Its parts are recorded if it has some."""
+        """Record a tested expression. If it consists of several conditions, record these."""
         if isinstance(node, ast.BoolOp):
             node.values = [self._decided(value) for value in node.values]
             return node

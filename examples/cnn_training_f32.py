@@ -155,7 +155,7 @@ class Net:
     # -- building blocks ------------------------------------------------------------------------
 
     def _counting(self, dims: tuple[int, ...]) -> dnn.Memory:
-        """A memory in the plain format with the values 0, 1, 2, ..., repeated after PERIOD."""
+        """A memory in the plain format with the values 0, 1, ..., PERIOD - 1, 0, 1, ..."""
         values = np.resize(np.arange(PERIOD, dtype=np.float32), dims)
         return dnn.Memory.from_numpy(values, engine=self.engine)
 
@@ -163,7 +163,7 @@ class Net:
         self, name: str, op: dnn.Operation, *, hint: dnn.PrimitiveDesc | None = None,
         **given: dnn.Memory,
     ) -> Step:  # fmt: skip
-        """Append the best primitive for `op`, and reorders for memories in another format.
+        """Append the best primitive for `op`, and reorders for memories in other formats.
 
         given: memories by argument name. If a memory does not have the selected format, an input is
             reordered before the primitive, and an output after it. Missing memories are made here.

@@ -117,7 +117,7 @@ class Inference:
         self.engine, self.stream, self.scales = engine, engine.stream(), scales
         self.layers: list[Layer] = []
         self.calls: list[dnn.BoundPrimitive] = []
-        self.scale = scales["images"] if scales else 1.0  # of the tensor that a layer reads
+        self.scale = scales["images"] if scales else 1.0  # scale of the tensor that a layer reads
         self.src = dnn.Memory(self._desc((images, 1, 8, 8), "abcd"), engine)
         conv1, conv2, ip = zip(parameters[::2], parameters[1::2], strict=True)
         dst = self._convolution("conv1", self.src, *conv1)
@@ -198,7 +198,7 @@ class Inference:
         return self._add(name, pd, src=self._placed(src, pd.src_desc), **arguments)
 
     def _of_numbers(self, numbers, desc: dnn.MemoryDesc) -> dnn.Memory:
-        """A memory of f32. The values of scales are arguments, as tensors are."""
+        """A memory of f32. The values of scales are arguments, like tensors."""
         array = np.full(desc.dims, numbers, np.float32)
         return dnn.Memory.from_numpy(array, engine=self.engine)
 

@@ -27,7 +27,7 @@ import dnncore as dnn
 
 BATCH = 64
 MOMENTUM = 0.9
-LEARNING_RATES = (0.05, 0.02, 0.005)  # each for a third of the epochs
+LEARNING_RATES = (0.05, 0.02, 0.005)  # each rate is used for a third of the epochs
 
 
 @dataclass
@@ -265,7 +265,7 @@ class Network:
         return arguments[pd.op.result_name]
 
     def _placed(self, name, memory, desc):
-        """The memory, or a copy in the format of `desc` that a reorder updates in each step."""
+        """The memory, or a copy in the format of `desc`, which a reorder updates in each step."""
         if memory.desc == desc:
             return memory
         if (memory, desc) not in self.copies:
@@ -440,7 +440,7 @@ def plot(results, path):
     styles = ("-", "--", ":", "-.")
     for i, r in enumerate(results):
         epochs = range(1, len(r.losses) + 1)
-        width = 2.5 - 0.5 * (i % 4)  # so that equal curves are all visible
+        width = 2.5 - 0.5 * (i % 4)  # different widths keep equal curves visible
         line = {"label": r.engine.name, "linestyle": styles[i % 4], "linewidth": width}
         left.semilogy(epochs, r.losses, **line)
         right.plot(epochs, [100 * a for a in r.accuracies], **line)

@@ -23,16 +23,16 @@ from mutants.sites import Site
 
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-MOST_SURVIVORS = 0.02  # of the mutants that change behaviour; of a small number, one
-MOST_EQUIVALENT = 0.05  # of all
+MOST_SURVIVORS = 0.02  # share of the mutants that change behaviour; one survivor is always allowed
+MOST_EQUIVALENT = 0.05  # share of all mutants
 NAMES = tuple(stratum.name for stratum in STRATA)
 
 
 def draw(count: int, seed: int, only: str, match: str = "") -> list[tuple[Stratum, Site]]:
-    """An equal number of different sites of each stratum, in turn.
+    """Draw an equal number of different sites from each stratum, in turn.
 
-    The order is that of hashes of the seed and of each site's line. So a change of the source moves
-    no other sites.
+    Sites are ordered by a hash of the seed and of the text of their line. So a change of the source
+    does not change the order of sites in other lines.
 
     only: names of strata, separated by commas; "" means all.
     match: the path, line and change of a site must contain this text.
@@ -58,7 +58,7 @@ def draw(count: int, seed: int, only: str, match: str = "") -> list[tuple[Stratu
 
 
 def proofs() -> dict[tuple[str, str, str, int], str]:
-    """(path, line, change, column) -> why this change has no effect."""
+    """(path, line, change, column) -> the proof that this change has no effect."""
     entries = tomllib.loads(EQUIVALENT.read_text())["equivalent"]
     return {(e["path"], e["line"], e["change"], e["column"]): e["proof"] for e in entries}
 
@@ -86,7 +86,7 @@ def _hash(*patterns: str) -> str:
 
 
 class Run:
-    """One run: the mutants of strata with equal backends are tested in turn, in one copy."""
+    """One run. Mutants of strata with equal backends are tested one by one in the same copy."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder / _hash("dnncore/**/*.*", "backends/**/*.*")
@@ -96,7 +96,7 @@ class Run:
         self.ledger = Ledger(self.folder / "results.jsonl")
 
     def results(self, drawn: list[tuple[Stratum, Site]], jobs: int) -> list[Result]:
-        """Test mutants with so many groups of strata at a time."""
+        """Test mutants. jobs: the number of groups of strata that are tested at the same time."""
         ordered = sorted(drawn, key=lambda pair: pair[0].backends)
         groups = [list(g) for _, g in itertools.groupby(ordered, lambda pair: pair[0].backends)]
         alarm = threading.Timer(self.seconds, copy.stop)
@@ -167,7 +167,7 @@ def main(
     The first run of a state of the source also maps which tests reach which lines: with 20 mutants
     it takes 8 minutes on two cores. Then each mutant takes 5 to 60 seconds.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends its processes, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its processes end, too
     drawn = draw(count, seed, only, match)
     sys.exit(report(Run(ROOT / folder, seconds).results(drawn, jobs)))
 

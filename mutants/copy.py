@@ -1,4 +1,4 @@
-"""A copy of the source, in which mutants live, and the processes that test it."""
+"""A copy of the source, to which mutants are applied, and the processes that test the copy."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = ["Copy", "Stopped", "stop"]
 
 FOLDERS = ("dnncore", "backends", "tests", "mutants", "benchmarks", "examples")
 COMPILED = ("dnncore", "backends", "tests/support")
-MEMORY = 16 << 30  # bytes of address space; a mutant may try to allocate without end
+MEMORY = 16 << 30  # limit of address space in bytes, because a mutant may allocate without end
 COMPILERS = 60.0  # CPU seconds to start a process and to compile the kernels of its tests
-WAITS = 5  # seconds per CPU second until a process counts as hanging; the machine may be busy
+WAITS = 5  # a process hangs if it takes this many seconds per permitted CPU second; allows for load
 
 
 class Stopped(Exception):
-    """`stop` was called, so that the status of a process says nothing about its mutant."""
+    """`stop` was called. The status of a process then says nothing about its mutant."""
 
 
 class Copy:
-    """A copy of the source below `folder`, with stores of compiled code of its own."""
+    """A copy of the source below `folder`, with its own stores of compiled code."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = folder / "source"
@@ -46,7 +46,7 @@ class Copy:
                 root / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__")
             )
         shutil.copy(root / "pyproject.toml", self.root)
-        # Times of files do not show whether a mutant is younger than its bytecode.
+        # Bytecode is checked by hash: a mutant and its bytecode may have the same time stamp.
         mode = py_compile.PycInvalidationMode.CHECKED_HASH
         for name in COMPILED:
             compileall.compile_dir(self.root / name, quiet=2, invalidation_mode=mode)
@@ -69,7 +69,7 @@ class Copy:
             listed.write_text(json.dumps(list(tests)))
             files = dict.fromkeys(test.partition("::")[0] for test in tests)
             options = ("-x", f"--mutants-tests={listed}", f"--mutants-target={stratum.target}")
-            peaks = self.folder / "cache" / "peaks"  # measured once
+            peaks = self.folder / "cache" / "peaks"  # reused, so that each process need not measure
             if peaks.exists():
                 shutil.copytree(peaks, Path(store) / "peaks")
             limit = COMPILERS + 3 * seconds
@@ -86,7 +86,9 @@ class Copy:
     def pytest(
         self, options: Sequence[str], store: str, limit: float, stratum: Stratum
     ) -> tuple[int | None, str]:
-        """Run pytest in the copy for `limit` CPU seconds. The status is None if it waits.
+        """Run pytest in the copy for at most `limit` CPU seconds. Returns exit status and output.
+
+        The status is None if the process hangs without using the CPU.
 
         Raises `Stopped` if `stop` was called.
         """
@@ -103,8 +105,8 @@ class Copy:
             "DNNCORE_CACHE_DIR": store,
             "OCL_ICD_VENDORS": str(
                 self.folder / "icd"
-            ),  # PoCL alone, which is found without a file
-            "POCL_CACHE_DIR": str(self.folder / "pocl"),  # its keys are the texts of kernels
+            ),  # an empty folder: only PoCL, which needs no file there
+            "POCL_CACHE_DIR": str(self.folder / "pocl"),  # keys are texts of kernels
         }
         if any(fnmatch(option, ON_INTEL) for option in options):
             del environment["OCL_ICD_VENDORS"]  # tests/conftest.py sets it
@@ -119,7 +121,7 @@ class Copy:
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         _running.add(process)
-        if _stopping.is_set():  # since it was looked at
+        if _stopping.is_set():  # `stop` may have been called since the first test
             _kill(process)
         try:
             resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -141,7 +143,7 @@ _stopping = threading.Event()
 
 
 def stop() -> None:
-    """End all processes and begin no others."""
+    """End all processes and prevent new ones."""
     _stopping.set()
     for process in tuple(_running):
         _kill(process)

@@ -12,8 +12,8 @@ from mutants.sites import Site
 
 __all__ = ["examine"]
 
-GENERIC = {"dnncore", "cpu", "numba", "opencl"}  # words of many files
-PER_FILE = 60.0  # seconds of tests per file that reach a line; the quickest of all kinds come first
+GENERIC = {"dnncore", "cpu", "numba", "opencl"}  # words in the paths of many files
+PER_FILE = 60.0  # seconds of tests that run per file of tests; the quickest of each kind run first
 
 
 def examine(site: Site, stratum: Stratum, reach: Reach) -> Result:
@@ -33,9 +33,9 @@ def examine(site: Site, stratum: Stratum, reach: Reach) -> Result:
 
 
 def _by_relevance(site: Site, files: list[str]) -> list[str]:
-    """The first file, then those whose names have a word of the site's path, most words first.
+    """Order files of tests: the first file, then files by the words shared with the site's path.
 
-    The last are those that execute the site in another process.
+    Files whose tests execute the site in another process are last.
     """
     first, *others = files
     own = {word for part in Path(site.path).parts[1:] for word in Path(part).stem.split("_")}

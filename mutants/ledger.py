@@ -1,4 +1,4 @@
-"""Results of mutants, kept in a file, so that a long run can be stopped and continued."""
+"""Results of mutants in a file, so that a long run can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Result:
 
 
 class Ledger:
-    """The results of a state of the source, kept in a file of JSON lines."""
+    """A file of JSON lines with the results for one state of the source."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Ledger:
                 self.known[entry["site"]] = entry
 
     def get(self, site: Site, tests: str) -> Result | None:
-        """A killed mutant stays so. A survivor counts only for the same tests."""
+        """The recorded result, or None. A survivor counts only if the tests have not changed."""
         entry = self.known.get(_key(site))
         if entry is None or (entry["status"] != "killed" and entry["tests"] != tests):
             return None

@@ -1,4 +1,4 @@
-"""Which tests reach a line: maps per file of tests, made when they are first needed and kept."""
+"""Which tests reach a line: a map for each file of tests, made on first use and stored."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mutants.sites import Site
 
 __all__ = ["Reach", "Test"]
 
-SAMPLE = 30.0  # CPU seconds of a file's tests that are mapped; the rest is left out
-FIRST_SAMPLE = 900.0  # the first file of a stratum serves all of its mutants
+SAMPLE = 30.0  # CPU seconds for mapping the tests of one file; further tests are not mapped
+FIRST_SAMPLE = 900.0  # the same for the first file of a stratum, which all of its mutants use
 FEW = 5  # tests
-LIMIT = 3600.0  # seconds until the process of a map is ended
+LIMIT = 3600.0  # time limit in seconds of a process that makes a map
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Test:
 
     @property
     def function(self) -> str:
-        """Its name without parameters."""
+        """The test's name without parameters."""
         return self.name.partition("[")[0]
 
 
@@ -47,12 +47,12 @@ class Reach:
         self._map = functools.cache(self._made)
 
     def tests(self, site: Site, file: str, stratum: Stratum) -> list[Test]:
-        """The tests of a file that reach a site, in an order that soon has many kinds of tests.
+        """The tests of a file that reach a site, ordered so that different functions come early.
 
-        Only one test executes a line whose result is kept, as in a table or a cached property. So
-        if few tests execute a line, those follow that execute other lines of its file, or all tests
-        of the file in `ELSEWHERE`. Tests that were not mapped are the last, if other parameters of
-        their functions reach the site.
+        If the result of a line is cached, as in a table or a cached property, only one test
+        executes the line. So if few tests execute a line, the tests that execute other lines of its
+        file follow, or all tests for a file in `ELSEWHERE`. Unmapped tests are last. They count if
+        the same function reaches the site with other parameters.
         """
         found = self._map(file, stratum)
         lines = {int(line): tests for line, tests in found["lines"].get(site.path, {}).items()}
@@ -87,7 +87,7 @@ class Reach:
         return found
 
     def _key(self, file: str, stratum: Stratum) -> str:
-        """Strata with equal processes share a map."""
+        """The key of a map. Strata whose tests run in equal processes share it."""
         root = self.copy.root
         digest = hashlib.sha256(stratum.backends.encode())
         for path in [*sorted((root / "tests/support").glob("*.py")), root / file]:
@@ -96,7 +96,7 @@ class Reach:
 
 
 def _unmapped(mapped: list[Test], names: list[str]) -> list[Test]:
-    """Tests of mapped functions with other parameters. Each counts as long as the mapped ones."""
+    """Unmapped tests of mapped functions. Their estimated time is that of the mapped tests."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for test in mapped:
         seconds[test.function].append(test.seconds)

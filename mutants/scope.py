@@ -1,17 +1,18 @@
 """Which files are mutated, what is left out of them, and the tests that run for each.
 
-In scope is what decides values: the formulas of the reference, the mathematics of the core, code
-that is compiled to kernels, the generators of such code, and the addresses that kernels get.
+In scope is all code that determines values: the formulas of the reference, the mathematics of the
+core, code that is compiled to kernels, the generators of such code, and the addresses that kernels
+get.
 
-Out of scope by rule is what changes no result:
+Out of scope by rule is code that does not change results:
 
-- which of several correct ways is taken: acceptance, formats, tiles, vectors, shares of threads
+- the choice between correct ways: acceptance, formats, tiles, vectors, shares of threads
 - estimates of time, thresholds, tuning, prefetches, non-temporal stores
 - texts for people, annotations, assertions, and the costs that benchmarks print
-- NVIDIA's instructions (`*_nvidia.cl`, `mma_ptx.cl`), which need such a device, and
-  `pooling_planes.cl` and `transpose_tiled.cl`, whose barriers PoCL loses; tests on Intel's runtime
-  have them
-- runtimes: threads, streams and events, whose tests are about faults, not about formulas
+- NVIDIA's instructions (`*_nvidia.cl`, `mma_ptx.cl`), which need a device of NVIDIA
+- `pooling_planes.cl` and `transpose_tiled.cl`, whose barriers PoCL loses; Intel's runtime tests
+  them
+- runtimes: threads, streams and events, whose tests check faults, not formulas
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ __all__ = ["ELSEWHERE", "ON_INTEL", "RELATED", "STRATA", "Stratum", "files_for",
 
 @dataclass(frozen=True)
 class Stratum:
-    """A group of files of which an equal share of the mutants is drawn.
+    """A group of source files. The same number of mutants is drawn from each group.
 
     sources, left_out: patterns of paths.
-    target: the name of the engine's tests, as in tests/conftest.py.
-    backends: the only ones that the tests load, which saves time.
-    tests: patterns of test files; the first ones run first.
+    target: the name of the target (engine) in tests/conftest.py with which the tests run.
+    backends: the backends that the tests load. Others are not loaded, to save time.
+    tests: patterns of test files, in the order in which they run.
     """
 
     name: str
@@ -114,10 +115,10 @@ STRATA = (
     ),
 )  # fmt: skip
 
-# Tests of these files notice every change of a text, right or wrong, or take minutes.
+# Not used: tests that fail after any change of a text, and tests that take minutes.
 NO_TESTS = ("tests/opencl/test_opencl_templates.py",)
 
-# Words of a path -> words in the names of the test files that are about it, besides its own.
+# Word in a path -> words in the names of related test files, in addition to the word itself.
 RELATED = {
     "codegen": ("eltwise", "softmax", "reorder", "windows", "types", "integers"),
     "math": ("vecmath",),
@@ -148,18 +149,18 @@ RELATED = {
     "algorithms": ("eltwise", "binary", "post"),
 }  # fmt: skip
 
-# Files whose tests execute sources in another process, so that no map has their lines -> sources.
+# File of tests that execute sources in another process, so that no map contains them -> sources.
 ELSEWHERE = {
     "tests/opencl/test_opencl_mma.py": f"{OPENCL}/gemm/mma/*.cl",
     "tests/opencl/test_opencl_groups_mma.py": f"{OPENCL}/convolution/groups/groups_mma.cl",
     "tests/opencl/test_opencl_fences.py": f"{OPENCL}/*",
 }
 
-# Tests of kernels with so many barriers that PoCL takes minutes to compile each, unlike Intel's
-# runtime.
+# Tests of kernels with so many barriers that PoCL compiles each for minutes. They run on Intel's
+# runtime, which does not.
 ON_INTEL = "tests/opencl/test_opencl*mma*.py"
 
-# Names of functions, methods and constants that decide speed or the way, or that write texts.
+# Names of functions, methods and constants that affect only speed, choices or texts for people.
 COSTS = re.compile(
     r"(seconds|efficien|estimate|utili[sz]ation|flops|bytes|cost|thread|nontemporal|stream|peak"
     r"|accept|refus|formats|_fits|_suits|may_be|choose|shares|lanes|quick|grain|prefetch|ahead"

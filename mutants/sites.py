@@ -24,7 +24,7 @@ ARITHMETIC = {
     ast.RShift: (">>", "<<"), ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"),
 }  # fmt: skip
 BOOLEAN = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
-NEUTRAL = {ast.And: "True", ast.Or: "False"}  # instead of one condition of several
+NEUTRAL = {ast.And: "True", ast.Or: "False"}  # replaces one of several conditions
 NAMES = {
     "min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum",
     "maximum": "minimum", "fmin": "fmax", "fmax": "fmin", "floor": "ceil", "ceil": "floor",
@@ -62,7 +62,7 @@ class Site:
 def python_sites(path: str, text: str, is_left_out: Callable[[str, ast.AST], bool]) -> list[Site]:
     """The sites of a Python file, in the order of the text.
 
-    is_left_out(where, node): whether nothing in a node is mutated.
+    is_left_out(where, node): whether a node and its parts are not mutated.
     """
     return sorted(_Finder(path, text, is_left_out).found, key=lambda site: (site.start, site.new))
 
@@ -75,7 +75,7 @@ class _Finder(ast.NodeVisitor):
         self.text = text
         self.is_left_out = is_left_out
         self.where: tuple[str, ...] = ()
-        self.chooses = False  # within the condition of a choice
+        self.chooses = False  # whether the visited node is in the condition of a choice
         self.found: list[Site] = []
         self._lines = text.split("\n")
         self._starts = [0, *itertools.accumulate(len(line) + 1 for line in self._lines)]
@@ -105,7 +105,7 @@ class _Finder(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Left out: tests do not rely on them."""
+        """Skip assertions: tests do not rely on them."""
 
     visit_Raise = visit_Assert
 
@@ -180,7 +180,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _operator(self, left: ast.AST, right: ast.AST, old: str, new: str) -> None:
-        """The operator is between its operands, perhaps beside parentheses and comments."""
+        """Find an operator between its operands, where parentheses and comments may surround it."""
         start, end = self._end(left), self._start(right)
         gap = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), self.text[start:end])
         place = re.search(rf"(?<![\w*/<>=!]){re.escape(old)}(?![\w*/<>=])", gap)
@@ -194,7 +194,7 @@ class _Finder(ast.NodeVisitor):
             self.found.append(Site(self.path, line, ".".join(self.where), start, end, old, new))
 
     def _add_c(self, node: ast.AST) -> None:
-        """A string of statements in C, for kernels. Fields in braces are left out."""
+        """Add the sites of a string with C statements. Fields in braces are left out."""
         start, end = self._start(node), self._end(node)
         where = ".".join(self.where)
         text = self.text[start:end].replace('"', " ")
@@ -213,7 +213,7 @@ class _Finder(ast.NodeVisitor):
         return self._index(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
 
     def _index(self, line: int, column: int) -> int:
-        """ast counts columns in bytes of UTF-8."""
+        """The index in the text. The module ast counts columns in bytes of UTF-8."""
         before = self._lines[line - 1].encode()[:column].decode()
         return self._starts[line - 1] + len(before)
 
@@ -246,7 +246,7 @@ DECLARED_ARRAYS = re.compile(
 
 
 def _array_sizes(text: str) -> set[int]:
-    """Where the sizes of declared arrays begin."""
+    """The indices at which the sizes of declared arrays begin."""
     return {
         line.start() + size.start(1)
         for line in DECLARED_ARRAYS.finditer(text)
@@ -257,8 +257,8 @@ def _array_sizes(text: str) -> set[int]:
 def c_sites(path: str, text: str, where: str = "") -> Iterator[Site]:
     """The sites of a text in OpenCL C. Directives that select a variant of the code are left out.
 
-    A binary operator has spaces around it. Sizes of declared arrays are left out: larger ones have
-    no effect.
+    Only operators between spaces count as binary operators. Sizes of declared arrays are left out,
+    because larger arrays have no effect.
     """
     sizes = _array_sizes(text)
     for token in C_TOKEN.finditer(text):

@@ -1,9 +1,9 @@
-"""Plugin of pytest: selects and orders tests, and records which tests reach which lines.
+"""A pytest plugin: selects and orders tests, and records which tests reach which lines.
 
-Functions that numba compiles execute no line of Python, and a compiled kernel is used by many
-tests. So the lines of a native function are those of its source and those that its compilation
-executes. A test reaches them if it asks for the function's address. A test reaches all lines of a
-template that it renders.
+Functions that numba compiles execute no line of Python, and many tests use the same compiled
+kernel. So a native function has the lines of its source and the lines that its compilation
+executes. A test reaches these lines if it requests the function's address. A test reaches all lines
+of a template that it renders.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Trace if a map is wanted."""
+    """Record lines if the option --mutants-map is given."""
     if config.getoption("--mutants-map"):
         path, seconds = config.getoption("--mutants-map"), config.getoption("--mutants-seconds")
         config.pluginmanager.register(_Tracer(Path(path), seconds))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the wanted target, or the listed ones in their order."""
+    """Keep the tests of the target (--mutants-target), or the listed tests in their order."""
     target = config.getoption("--mutants-target")
     if target:
         items[:] = _mixed(item for item in items if _is_of(item, target))
@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _listed(items: list[pytest.Item], names: list[str]) -> list[pytest.Item]:
-    """The items of these names, in this order.
+    """The items with these names, in this order.
 
-    A mutant may change the parameters in a name. Then all tests of the function are taken.
+    A mutant may change the parameters in a test's name. Then all tests of the function are taken.
     """
     known = {item.nodeid: item for item in items}
     functions: dict[str, list[pytest.Item]] = {}
@@ -74,7 +74,7 @@ def _is_of(item: pytest.Item, target: str) -> bool:
 
 
 def _mixed(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """A test of each function first, then a second one of each, and so on."""
+    """Order tests: first one test of each function, then a second one of each, and so on."""
     ranks: dict[str, int] = {}
     order = []
     for item in sorted(items, key=lambda item: hashlib.sha256(item.nodeid.encode()).digest()):
@@ -85,7 +85,7 @@ def _mixed(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 class _Tracer:
-    """Records the lines of each test by coverage's contexts.
+    """Records the lines of each test with the contexts of the package coverage.
 
     seconds: no test begins after this CPU time.
     """
@@ -109,12 +109,12 @@ class _Tracer:
         _watch_templates(self)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Note all tests, also those that will not be mapped."""
+        """Record the names of all tests, including those that will not be mapped."""
         self.collected = [item.nodeid for item in session.items]
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Forget what earlier tests have built, so that this one executes it, too."""
+        """Clear caches, so that each test executes what earlier tests have built."""
         started = time.process_time()
         if started > self.end:
             item.session.shouldstop = "the sample is complete"
@@ -127,14 +127,14 @@ class _Tracer:
         self.coverage.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Only tests that pass can notice a mutant."""
+        """Record tests that pass, because only they can detect a mutant."""
         if report.when == "call" and report.passed:
             self.passed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the map: the CPU seconds of each test, and file -> line -> numbers of tests.
+        """Write the map: the CPU seconds of each test, and file -> line -> indices of tests.
 
-        "rest" are the names of tests that were not executed.
+        "rest" lists the names of tests that were not executed.
         """
         self.coverage.stop()
         names = sorted(self.passed)
@@ -177,7 +177,7 @@ def _forget() -> None:
 
 
 def _watch_natives(tracer: _Tracer) -> None:
-    """Note who asks for a native function, and what its compilation executes."""
+    """Record which tests request a native function, and which lines its compilation executes."""
     from dnncore_cpu_numba.codegen import native
 
     load = native.function
@@ -243,7 +243,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _watch_templates(tracer: _Tracer) -> None:
-    """Note who renders a template, or reads the text of one as a snippet."""
+    """Record which tests render a template or read a template's text as a snippet."""
     from dnncore_opencl.runtime import launch
 
     load = launch.template

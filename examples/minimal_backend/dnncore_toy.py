@@ -51,7 +51,7 @@ COMPUTE = {backend.EltwiseForward: forward, backend.EltwiseBackward: backward}
 
 
 class Numpy(backend.Implementation):
-    """One way to compute an operation. dnncore selects the fastest one that accepts."""
+    """An implementation of an operation. dnncore selects the fastest one that accepts."""
 
     name = "toy:numpy"
 

@@ -1,4 +1,4 @@
-"""Measure the kernel beside the implementations of the backend opencl, in turn.
+"""Measure the kernel and the implementations of the backend opencl, in turn.
 
 python measure.py --engine=pocl
 python measure.py --engine=nvidia --tune    writes the best sizes of work-groups for the device
@@ -18,7 +18,7 @@ import dnncore as dnn
 SHAPES = ((2, 2, 2), (3, 3, 3), (4, 4, 4), (8, 8, 8), (1, 8, 8), (6, 1, 6))
 TUNING = Path(__file__).parent / "dnncore_small_matmul" / "tuning"
 RUNS = 9
-TUNING_RUNS = 60  # of which the least time counts: other processes can only lengthen it
+TUNING_RUNS = 60  # the shortest time counts, because other processes can only lengthen a run
 
 
 def matmul(engine, sizes, count, impl, knobs=None):

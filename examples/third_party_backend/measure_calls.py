@@ -1,6 +1,6 @@
-"""Measures what a bound call costs above the same calls of oneDNN: `python measure_calls.py`.
+"""Measures the cost that a bound call adds to oneDNN's functions: `python measure_calls.py`.
 
-Both sides execute one primitive on one set of memories. One side is a bound call of dnncore. The
+Both sides execute the same primitive on the same memories. One side is a bound call of dnncore. The
 other one calls dnnl_primitive_execute and dnnl_stream_wait through ctypes, with arguments that were
 prepared once. The samples of the two sides alternate.
 """

@@ -24,7 +24,7 @@ Outputs = Mapping[str, Array]
 Oracle = Callable[[Any, dnn.Attributes, Outputs], Outputs]
 
 NO_ATTRIBUTES = dnn.Attributes()
-shift = SHIFT  # bytes by which tensors begin off an aligned address; tests of alignment change it
+shift = SHIFT  # distance of tensors from an aligned address in bytes; tests of alignment change it
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Target:
         may_refuse: bool = False,
         **wishes: Any,
     ) -> list[dnn.PrimitiveDesc]:
-        """All implementations that accept. Without any, fails, or skips if `may_refuse`."""
+        """All implementations that accept. Without any, fail, or skip the test if `may_refuse`."""
         wishes = {"impl": self.impl, "skip_impl": self.skip_impl, **wishes}
         found = list(dnn.primitive_descs(op, self.engine, attr, **wishes))
         if not found and may_refuse:
@@ -78,7 +78,7 @@ REFERENCE = Target("reference", "cpu", impl="reference:*", role="reference")
 def run(
     pd: dnn.PrimitiveDesc, inputs: Outputs, in_place: tuple[str, str] | None = None
 ) -> dict[str, Array]:
-    """Execute `pd` once. Returns its outputs. `in_place`: an input and the output in its memory."""
+    """Execute `pd` once. Returns its outputs. in_place: an input and the output that shares it."""
     arguments = Arguments(pd, inputs, in_place, (shift,))
     stream = pd.engine.stream()
     pd.primitive().execute(stream, **arguments.memories).wait()
@@ -106,9 +106,10 @@ def check(
     Instruction sets of one algorithm take turns: see `in_turn`. The reference itself is compared
     with the definitions, number by number.
 
-    Without `inputs` there are two rounds. On integers, the results must be equal bit for bit if the
-    implementation claims to be exact. On random numbers, they must be within the error bound.
-    `wishes` are the keyword arguments of `Target.primitive_descs`.
+    Without `inputs` there are two rounds of inputs: integers and random numbers. For integers, the
+    results of an implementation that claims to be exact must be equal bit for bit. For random
+    numbers, results must be within the error bound. wishes: keyword arguments of
+    `Target.primitive_descs`.
     """
     pds = in_turn(target.primitive_descs(op, attr, **wishes))
     if target.role == "reference":
@@ -124,7 +125,7 @@ def check(
 def check_pooling_gradient(
     target: Target, op: dnn.PoolingBackward, attr: dnn.Attributes = NO_ATTRIBUTES
 ) -> None:
-    """`check` on random numbers, with the forward pass's workspace if the gradient reads one."""
+    """Call `check` on random numbers. If the gradient reads a workspace, forward computes it."""
     inputs = {"diff_dst": fill_normal(op.diff_dst, 1)}
     if op.algorithm == "max":
         src = {"src": fill_normal(op.diff_src, 2)}
@@ -135,7 +136,7 @@ def check_pooling_gradient(
 
 
 class Round:
-    """Inputs of a problem, and results expected by the reference, or by `oracle` if given."""
+    """Inputs of a problem, and the expected results by the reference or by `oracle`."""
 
     def __init__(
         self, op: dnn.Operation, attr: dnn.Attributes, inputs: Outputs, oracle: Oracle | None
@@ -150,7 +151,7 @@ class Round:
 
 
 def _float64_noise(values: Array) -> Noise:
-    """The allowed error of the reference before it rounds, which computes in float64."""
+    """The allowed error of the reference's float64 computation, before its final rounding."""
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     return Noise.within(np.full(values.shape, 1e-9 * finite.max(initial=0.0)))
 
@@ -163,7 +164,7 @@ def _filled(
     in_place: tuple[str, str] | None,
     oracle: Oracle | None,
 ) -> Round:
-    """A round of generated inputs, computed once for all targets."""
+    """A round with generated inputs. All targets share it."""
     inputs = fill_inputs(op, attr, fill)
     if in_place and in_place[1] in inputs:
         inputs[in_place[1]] = inputs[in_place[0]]
@@ -184,13 +185,13 @@ def _check_round(
 def agree(
     pd: dnn.PrimitiveDesc, got: Outputs, expected: Mapping[str, Expected], *, exact: bool = False
 ) -> None:
-    """Fail with the worst element if outputs differ from the expected ones."""
+    """Fail if outputs differ from the expected ones. The message shows the worst element."""
     for name, right in expected.items():
         result = right.check(got[name], exact=exact and pd.exact, error_factor=believed_factor(pd))
         assert result.ok, f"{pd.impl_name}: {name}: {result}"
 
 
 def reference_outputs(op: dnn.Operation, inputs: Outputs, **attributes: Any) -> dict[str, Array]:
-    """The outputs of the reference, for tests of the reference."""
+    """The outputs of the reference, for tests of the reference itself."""
     expected = expected_outputs(op, dnn.Attributes(**attributes), inputs)
     return {name: right.values for name, right in expected.items()}

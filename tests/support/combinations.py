@@ -1,4 +1,4 @@
-"""Parameters of tests that are combined with one another."""
+"""Combinations of parameters for tests."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 
 
 def every_second(first: tuple[str, Iterable[Any]], second: tuple[str, Iterable[Any]]) -> Any:
-    """Parametrize a test by every second pair of two lists, as the fields of one colour on a board.
+    """Parametrize a test by every second pair of two lists: pairs whose indices have an even sum.
 
-    Each value meets every second value of the other list. Neighbours meet different ones.
+    Each value is combined with every second value of the other list.
     """
     return every(2, first, second)
 
 
 def every(count: int, *lists: tuple[str, Iterable[Any]]) -> Any:
-    """Parametrize a test by those combinations whose places have a sum divisible by `count`.
+    """Parametrize a test by combinations whose indices have a sum divisible by `count`.
 
-    So each combination of all lists but one meets each `count`-th value of that one.
+    So each combination of all lists but one occurs with every `count`-th value of that list.
     """
     names = tuple(name for name, _ in lists)
     combinations = [

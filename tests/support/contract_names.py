@@ -1,4 +1,4 @@
-"""The names of the plugin contract with their parameters, one a line: `python contract_names.py`.
+"""Prints the plugin contract's names with parameters, one per line: `python contract_names.py`.
 
 A new minor version gets a file `tests/data/contract/MAJOR.MINOR.txt` with this output.
 """

@@ -1,8 +1,8 @@
-"""Every operation by its definition, as plain loops: an oracle of the reference.
+"""Every operation by its definition, as plain loops: an oracle for the reference.
 
-It shares no code with the reference. Sums of products are exact: small problems are computed in
-fractions, larger ones in 64-bit mantissas (`np.longdouble`). Functions of one or two numbers are
-the texts of the algorithms' records, evaluated number by number. The definitions are those of
+The module shares no code with the reference. Small problems are computed exactly, in fractions.
+Larger ones are computed with 64-bit mantissas (`np.longdouble`). Functions of one or two numbers
+are formulas from the algorithms' records, evaluated number by number. The definitions are those of
 oneDNN's developer guide.
 """
 
@@ -67,7 +67,7 @@ def _zeros(dims: tuple[int, ...], like: Array) -> Array:
 
 
 def _stored(values: Array, desc: dnn.MemoryDesc) -> Array:
-    """Round to nearest, ties to even. Integers saturate, and NaN becomes 0."""
+    """Convert to a type: round to nearest, ties to even. Integers saturate; their NaN becomes 0."""
     dtype = desc.dtype
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
@@ -76,7 +76,10 @@ def _stored(values: Array, desc: dnn.MemoryDesc) -> Array:
 
 
 def _rounded(values: Array, limits: Any) -> Array:
-    """To the nearest number of a type, ties to even; half a step beyond the largest is infinite."""
+    """Round to the nearest number of a type, ties to even.
+
+    From half a step beyond the largest number on, the result is infinite.
+    """
     _, exponents = np.frexp(values)
     least = math.frexp(float(limits.tiny))[1]
     step = np.ldexp(np.longdouble(1), np.maximum(exponents, least) - limits.nmant - 1)
@@ -102,7 +105,7 @@ def _each(function: Callable[..., Any], *arrays: Array) -> Array:
 
 
 def _seen(op: Any, kernel: Place, size: Place, places: Place) -> Iterator[tuple[Any, Any, Any]]:
-    """All (place of the output, tap of the kernel, cell of the image) inside the image."""
+    """All triples (output position, kernel tap, image cell) whose cell is inside the image."""
     for place in np.ndindex(places):
         for tap in np.ndindex(kernel):
             cell = tuple(
@@ -162,7 +165,7 @@ def convolution_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array
 
 
 def pooling(op: Any, src: Array) -> dict[str, Array]:
-    """The largest cell and the number of its tap, or the sum of the cells over their count."""
+    """The largest cell and the number of its tap, or the average of the cells."""
     size, places = tuple(op.src.dims[2:]), tuple(op.dst.dims[2:])
     number = {tap: i for i, tap in enumerate(np.ndindex(op.kernel))}
     best = np.full(op.dst.dims, float(finfo(op.dst.dtype).min), np.longdouble)
@@ -182,7 +185,7 @@ def pooling(op: Any, src: Array) -> dict[str, Array]:
 
 
 def pooling_data(op: Any, diff_dst: Array, workspace: Array | None = None) -> dict[str, Array]:
-    """Each gradient goes to the winner of its window, or in equal shares to all cells."""
+    """Each gradient goes to the maximum of its window, or in equal shares to all its cells."""
     size, places = tuple(op.diff_src.dims[2:]), tuple(op.diff_dst.dims[2:])
     number = {tap: i for i, tap in enumerate(np.ndindex(op.kernel))}
     dx = np.zeros(op.diff_src.dims, np.longdouble)
@@ -202,7 +205,7 @@ def pooling_data(op: Any, diff_dst: Array, workspace: Array | None = None) -> di
 
 
 def _neighbours(op: Any, dims: tuple[int, ...]) -> Iterator[tuple[Place, Place]]:
-    """LRN: pairs of a place and a place in its window, without the batch."""
+    """LRN: pairs of a position and a position in its window, without the batch."""
     half = (op.local_size - 1) // 2
     is_across = op.algorithm == "across_channels"
     reach = [half if (axis == 0) == is_across else 0 for axis in range(len(dims) - 1)]
@@ -231,11 +234,11 @@ def lrn(op: Any, src: Array) -> dict[str, Array]:
 
 
 def lrn_data(op: Any, src: Array, diff_dst: Array, workspace: Array) -> dict[str, Array]:
-    """The derivative of the sum of diff_dst * dst by each src, term by term."""
+    """The derivative of sum(diff_dst * dst) with respect to each src, term by term."""
     base = workspace
     dx = diff_dst / base**op.beta
     slope = -op.beta * base ** (-op.beta - 1) * 2 * np.longdouble(op.alpha) / _lrn_count(op)
-    for place, other in _neighbours(op, src.shape):  # dst at `place` depends on src at `other`
+    for place, other in _neighbours(op, src.shape):  # dst[place] depends on src[other]
         dx[:, *other] += diff_dst[:, *place] * src[:, *place] * slope[:, *place] * src[:, *other]
     return {"diff_src": dx}
 
@@ -295,7 +298,7 @@ def softmax(op: Any, src: Array) -> dict[str, Array]:
 
 
 def softmax_data(op: Any, dst: Array, diff_dst: Array) -> dict[str, Array]:
-    """The product of the gradient with the matrix of derivatives of a row, number by number."""
+    """The gradient times the Jacobian matrix of each row, number by number."""
 
     def of(y: Array, dy: Array) -> Array:
         if op.algorithm == "log":
@@ -328,7 +331,7 @@ REDUCTIONS: dict[str, Callable[[list[Any], float, float], Any]] = {
 
 
 def reduction(op: Any, src: Array) -> dict[str, Array]:
-    """Each element of dst is a number of the elements of src at its place."""
+    """Each element of dst is a function of the elements of src that are reduced to it."""
     dst = np.zeros(op.dst.dims, np.longdouble)
     terms: dict[Place, list[Any]] = {}
     for place in np.ndindex(src.shape):
@@ -355,7 +358,7 @@ NAMES = {
 }  # fmt: skip
 
 
-# Texts whose terms overflow or cancel, in another form.
+# Formulas in another form than in the records, because their terms overflow or cancel.
 OTHER_FORMS = {
     ("gelu_erf", "formula"): "s * erfc(-s / sqrt(2)) / 2",
     ("soft_relu", "formula"): "(max(alpha * s, 0) + log(1 + exp(-abs(alpha * s)))) / alpha",
@@ -372,7 +375,7 @@ def _function(arguments: str, text: str) -> Callable[..., Any]:
 
 
 def _eltwise(name: str, part: str, x: Array, alpha: float, beta: float) -> Array:
-    """A part of the record: formula, slope, or slope_of_dst."""
+    """Evaluate a formula of the algorithm's record. part: formula, slope, or slope_of_dst."""
     variable = "d" if part == "slope_of_dst" else "s"
     text = OTHER_FORMS.get((name, part), getattr(ELTWISE[name], part))
     function = _function(f"{variable}, alpha, beta", text)
@@ -392,7 +395,7 @@ def eltwise(op: Any, src: Array) -> dict[str, Array]:
 
 
 def eltwise_data(op: Any, diff_dst: Array, **kept: Array) -> dict[str, Array]:
-    """diff_src = diff_dst * f', of src or of dst."""
+    """diff_src = diff_dst * f'. The slope f' is computed from src or from dst."""
     (x,) = kept.values()
     part = "slope_of_dst" if op.algorithm.endswith(USE_DST) else "slope"
     name = op.algorithm.removesuffix(USE_DST)
@@ -422,7 +425,7 @@ def reorder(_op: Any, src: Array) -> dict[str, Array]:
 
 
 def _chain(attr: dnn.Attributes, x: Array, numbers: Arrays, result: str) -> Array:
-    """The post-ops, in order."""
+    """Apply the post-ops in order."""
     if attr.post_ops:
         x = x.astype(np.float64).astype(np.longdouble) if x.dtype == object else x
         numbers = {n: a.astype(np.float64).astype(np.longdouble) for n, a in numbers.items()}

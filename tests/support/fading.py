@@ -1,4 +1,4 @@
-"""A backend that serves relu less and less: the variable FADED has the step of its decline."""
+"""A backend with relu, which fails in a way that the environment variable FADED selects."""
 
 import ctypes
 import os

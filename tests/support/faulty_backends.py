@@ -1,7 +1,7 @@
-"""An engine with one correct implementation, and others with one planted fault each.
+"""An engine with one correct implementation and others that have one planted fault each.
 
-`FAULTS` lists for each fault the check that must find it. The implementations compute relu with
-alpha, with chains of relus as post-ops. The module is a plugin.
+`FAULTS` lists the check that must find each fault. The implementations compute relu with alpha.
+Post-ops are chains of relus. The module is a plugin.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def wrong_value(op, attr, src, dst):
 
 
 def wrong_at_odd_shapes(op, attr, src, dst):
-    """A vector loop without its remainder."""
+    """Like a vector loop that omits the remainder."""
     values = compute(op, attr, src.numpy()).astype(np.float32)
     if op.src.dims[-1] % 4:
         values[..., op.src.dims[-1] // 4 * 4 :] = 0
@@ -113,7 +113,7 @@ def touched_input(op, attr, src, dst):
 
 
 def nondeterministic(op, attr, src, dst):
-    """Rounds up another element in each call. The error is within the bound."""
+    """Increases another element in each call. The error is within the bound."""
     values = compute(op, attr, src.numpy()).astype(np.float32)
     _calls.append(0)
     place = np.unravel_index(len(_calls) % max(1, values.size), values.shape)
@@ -164,7 +164,7 @@ class DataRace(Correct):
 
 
 class Tunable(Correct):
-    """It has two knobs; not all of their combinations."""
+    """Has two knobs. Not all combinations of their values are valid."""
 
     def accept(self, op, attr, engine, hint):
         refused = self.refusal(op, attr)
@@ -192,7 +192,7 @@ class Tunable(Correct):
 
 
 class WrongByKnob(Tunable):
-    """The last element is wrong if the loops run over columns or in chunks."""
+    """Computes wrong results if the knobs select loops over columns or in chunks."""
 
     def tuned(self, op, attr, chunk, order):
         function = correct if (chunk, order) == (1, "rows") else wrong_value
@@ -200,7 +200,7 @@ class WrongByKnob(Tunable):
 
 
 class OtherDefaults(Tunable):
-    """`tune` with the defaults is not what `accept` returns."""
+    """`tune` with default values returns another answer than `accept`."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -243,7 +243,7 @@ class SlowAccept(Correct):
 
 
 class MoodyAccept(Correct):
-    """Each `accept` claims another efficiency."""
+    """Each call of `accept` claims another efficiency."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -290,7 +290,7 @@ class IgnoresEvents(Correct):
 
 
 class BrokenChain(backend.HostFunction):
-    """A chain leaves out its last run."""
+    """A chain skips its last run."""
 
     @staticmethod
     def chain(runs):  # type: ignore[override]  # a static function is not a field for mypy
@@ -410,7 +410,7 @@ FAULTS = {
     "raises": Fault(Raises, "integers"),
 }
 
-# Faults that end or block their process -> text in the report of the failure.
+# Faults that end or block their process -> text in the report about the failure.
 DEADLY = {"crash": "died of SIGABRT", "hang": "no reply within"}
 
 TABLE = [

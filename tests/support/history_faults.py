@@ -1,7 +1,7 @@
 """A backend whose faults depend on earlier executions in the process.
 
-The variable HISTORY selects one: "stale" returns the first result for each shape again, "second" is
-wrong for each shape except the first one in the process.
+The environment variable HISTORY selects a fault. "stale" always returns the first result for a
+shape. "second" computes wrong results for all shapes except the first one in the process.
 """
 
 import os
@@ -15,7 +15,7 @@ results = {}
 
 
 class Historical(Relu):
-    """Relu with a fault, without a slope and post-ops."""
+    """Relu with a fault. Accepts neither alpha nor post-ops."""
 
     def accept(self, op, attr, engine, hint):
         if attr.post_ops or op.alpha:

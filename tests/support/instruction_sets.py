@@ -1,4 +1,4 @@
-"""Tests of values run the CPU's instruction sets in turn. `make conformance` runs all of them."""
+"""The instruction sets with which a test of values runs. `make conformance` runs all of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dnncore.problem import Problem
 
 
 def in_turn(pds: Iterable[dnn.PrimitiveDesc]) -> list[dnn.PrimitiveDesc]:
-    """Of each algorithm, the instruction set that ranks first and one of the others.
+    """Keep two instruction sets of each algorithm: the first in rank, and one of the others.
 
-    The other one depends on the problem. Each set has code of its own, which takes about 0.1 s to
-    compile. Implementations of one set only are kept.
+    The problem determines the second one. Code is compiled for each instruction set, which takes
+    about 0.1 s. Implementations with a single set are kept.
     """
     algorithms: dict[str, list[dnn.PrimitiveDesc]] = {}
     for pd in pds:
@@ -28,12 +28,15 @@ def in_turn(pds: Iterable[dnn.PrimitiveDesc]) -> list[dnn.PrimitiveDesc]:
 
 
 def names_in_turn(problem: Problem, engine: dnn.Engine, impl: str) -> str:
-    """Name patterns of `in_turn` of the implementations `impl` that accept; `impl` if none does."""
+    """Name patterns for `in_turn` among accepting implementations that match `impl`.
+
+    Returns `impl` if none accepts.
+    """
     pds = dnn.primitive_descs(problem.op, engine, problem.attr, impl=impl)
     return ",".join(pd.impl_name for pd in in_turn(pds)) or impl
 
 
 def _algorithm(impl_name: str) -> str:
-    """Names of cpu_numba are backend:algorithm or backend:algorithm:set."""
+    """The name without an instruction set: "cpu_numba:brgemm" for "cpu_numba:brgemm:avx2"."""
     backend, *rest = impl_name.split(":")
     return f"{backend}:{rest[0]}" if backend == "cpu_numba" else impl_name

@@ -1,4 +1,4 @@
-"""Shared by tests of the OpenCL engine: devices, a small product, processes and events."""
+"""Functions for tests of the OpenCL engine: devices, a small product, processes and events."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def run_python(code, timeout=300, **environment):
 
 
 class Gate(Event):
-    """An event of another runtime. `open` ends it."""
+    """An event of another runtime. `open` completes it."""
 
     __slots__ = ("_error", "_opened")
 

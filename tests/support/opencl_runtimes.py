@@ -1,8 +1,8 @@
-"""Registers Intel's OpenCL runtime for CPUs, so each machine has devices of two vendors.
+"""Registers Intel's OpenCL runtime for CPUs, so that each machine has devices of two vendors.
 
 `pip install intel-opencl-rt` installs the library but does not register it with the OpenCL loader.
-PoCL needs no registration: the loader in pyopencl's wheel adds it. As a program, this file runs
-the command in its arguments with the runtime registered.
+PoCL needs no registration, because the loader in pyopencl's wheel adds it. As a program, this file
+registers the runtime and runs the command in its arguments.
 """
 
 import atexit
@@ -36,8 +36,8 @@ def reveal_opencl_runtimes() -> None:
 def _outside(library: Path, folder: Path) -> Path:
     """Fill `folder` with the files of the library's folder. Return the library's new path.
 
-    The runtime reads its own path from /proc/self/maps and cuts it at white space. That file lists
-    real paths, so the library itself must not be a symbolic link.
+    The runtime reads its own path from /proc/self/maps and truncates it at white space. That file
+    lists real paths, so the library itself must not be a symbolic link.
     """
     folder.mkdir()
     for path in library.parent.iterdir():
@@ -45,7 +45,7 @@ def _outside(library: Path, folder: Path) -> Path:
             (folder / path.name).symlink_to(path)
     try:
         os.link(library.resolve(), folder / library.name)
-    except OSError:  # another file system
+    except OSError:  # hard links need the same file system
         shutil.copy(library, folder)
     return folder / library.name
 

@@ -1,10 +1,11 @@
-"""Environments of strangers: wheels alone, and folders with nothing of this checkout.
+"""Environments as users have them: only wheels are installed, and this checkout is not visible.
 
     python tests/support/outside.py examples/third_party_backend PYTEST-OPTION...
 
 runs pytest in an empty folder, in an environment with the wheels of dnncore and of the given
-distribution, each built from a copy. What they depend on is taken from the present environment, so
-that no network is needed. Behind a .pth file, an editable dnncore is not found.
+distribution. Each wheel is built from a copy. Dependencies come from the current environment
+through a .pth file, so no network is needed. An editable installation of dnncore is not found
+through it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def clean_environment() -> dict[str, str]:
-    """The variables of the process without this checkout's settings."""
+    """The environment variables of this process without settings that refer to this checkout."""
     return {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
 
 
 def run(*command: str | Path, status: int = 0, **options: Any) -> str:
-    """Run a command that sees nothing of this checkout's settings; returns its stdout."""
+    """Run a command without settings that refer to this checkout. Returns its stdout."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=clean_environment(), **options
     )
@@ -56,7 +57,7 @@ def environment(folder: Path, *wheels: Path) -> Path:
 
 
 def installed(folder: Path, *distributions: Path) -> Path:
-    """The Python of a new environment in `folder` with dnncore and these distributions."""
+    """Make an environment in `folder` with dnncore and these distributions. Returns its Python."""
     wheels = [wheel(ROOT, folder)]
     for source in distributions:
         copy = folder / source.name

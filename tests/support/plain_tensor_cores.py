@@ -1,4 +1,4 @@
-"""The family of tensor cores by instructions in plain OpenCL C, and its results in a helper."""
+"""The tensor cores' family with its instructions in plain OpenCL C, run in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TILE = MmaTile(64, 64, 32, 32)
 
 
 class Plain(Mma):
-    """The family on a device of four multiprocessors that lacks the instructions."""
+    """The family as for a device with four multiprocessors, without NVIDIA's instructions."""
 
     parts_wanted = 0
     tile = TILE
@@ -32,34 +32,34 @@ class Plain(Mma):
 
 
 class Wide(Plain):
-    """With tiles that four warps multiply together."""
+    """Tiles that four warps multiply together."""
 
     tile = MmaTile(64, 128, 64, 128, wide=True)
 
 
 class WideInFlight(Plain):
-    """Two times four warps, and a stage that is multiplied while the next one is."""
+    """Two groups of four warps; multiplications of two stages overlap."""
 
     tile = MmaTile(128, 64, 64, 64, stages=4, wide=True)
 
 
 class InParts(Plain):
-    """With k cut into parts wherever there are stages enough."""
+    """Split K into two parts wherever K has enough stages."""
 
     parts_wanted = 2
 
 
-LIMIT, TRIES = 60, 3  # seconds
+LIMIT, TRIES = 60, 3  # seconds for one answer; number of processes that are asked
 
 
 class Helper:
-    """A process that computes: compilers have been at kernels of so many barriers without end."""
+    """A process that computes. Compilers may run endlessly on kernels with so many barriers."""
 
     def __init__(self) -> None:
         self.pool: Any = None
 
     def ask(self, *question: Any) -> np.ndarray:
-        """What `computed_here` returns, in another process if one does not answer in time."""
+        """Return the result of `computed_here` in the process, or in a new one after a timeout."""
         for _ in range(TRIES):
             self.pool = self.pool or multiprocessing.get_context("spawn").Pool(1)
             try:
@@ -71,7 +71,7 @@ class Helper:
         pytest.fail(f"no answer in {TRIES} times {LIMIT} s")
 
     def stop(self) -> None:
-        """End the process, whatever it is at."""
+        """Terminate the process."""
         if self.pool:
             self.pool.terminate()
         self.pool = None

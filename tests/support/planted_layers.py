@@ -50,7 +50,7 @@ def nan(new, old):
 
 
 def swapped(new, old):
-    """Two channels are interchanged."""
+    """Two channels are swapped."""
     new[:, [0, 1]] = new[:, [1, 0]]
 
 
@@ -145,7 +145,7 @@ class Launch:
 
 @dataclass
 class Network:
-    """Twenty layers: convolutions, relus, poolings and an LRN, of which each shape is unique.
+    """Twenty layers: convolutions, relus, poolings and an LRN. Each layer has a unique shape.
 
     Layer i has 4 + i channels. `forward` and `backward` list the launches in order.
     """

@@ -1,4 +1,4 @@
-"""An engine with the reference's implementations of products, each with less precision.
+"""An engine with implementations of products. Each has the reference's formula but less precision.
 
 `FAULTS` has the implementations by name. The module is a plugin.
 """
@@ -50,7 +50,7 @@ def store(memory, values):
 
 
 class RoundsInputs(Right):
-    """Rounds both factors of all products to `bits` significant bits, of some outputs only."""
+    """Rounds both factors of products to `bits` significant bits, for all or only some outputs."""
 
     def __init__(self, name, definition, bits, where=()):
         super().__init__(name, definition)
@@ -111,7 +111,7 @@ class Claims(Right):
 
 
 class InexactSums(Right):
-    """Results of integers are off by one rounding."""
+    """Results for integer inputs have an error of one rounding."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -143,7 +143,7 @@ class Sums(Right):
 
 
 def _factors(op, arrays):
-    """The matrices of which a product or a convolution without padding is the product."""
+    """The two matrices whose product is the result of a product or an unpadded convolution."""
     if isinstance(op, backend.MatMul):
         return arrays["src"], arrays["weights"]
     flat = {name: array.reshape(len(array), -1) for name, array in arrays.items()}
@@ -162,7 +162,7 @@ def _factors(op, arrays):
 
 
 def _unfolded(op, total):
-    """The result of a product; convolutions have 1x1 windows."""
+    """Reshape a product to the result; convolutions have 1x1 windows."""
     dims = op.result.dims
     if isinstance(op, backend.ConvolutionForward | backend.ConvolutionBackwardData):
         return np.moveaxis(total.reshape(dims[0], *dims[2:], dims[1]), -1, 1)
@@ -175,7 +175,7 @@ def in_type(total, a, b):
 
 
 def towards_zero(total, a, b):
-    """A fused multiply-add in f32 that cuts off."""
+    """A fused multiply-add in f32 that rounds towards zero."""
     return cut(total.astype(np.float64) + a.astype(np.float64) * b, np.float32)
 
 

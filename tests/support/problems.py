@@ -1,4 +1,4 @@
-"""Problems of every operation, drawn at random as the kit draws them, and inputs for them."""
+"""Random problems of every operation, drawn as by the kit, and inputs for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARAMETERS = {name: algorithm.probes[0] for name, algorithm in ELTWISE.items()}
 def problems(kind: type[dnn.Operation], count: int = COUNT) -> list[Any]:
     """`count` different operations of this type that every backend computes.
 
-    Only reorders have f16 and bf16, and no convolution asks for Winograd's algorithm.
+    Only reorders have f16 and bf16, and no convolution requests Winograd's algorithm.
     """
     found: dict[dnn.Operation, None] = {}
     for seed in itertools.count():
@@ -61,7 +61,7 @@ def _is_plain(op: Any) -> bool:
 
 
 def retyped(op: Any, half: str, chosen: Callable[[], bool] = lambda: True) -> Any:
-    """The operation with its chosen f32 tensors in `half`, if its rules permit this."""
+    """The operation with the chosen f32 tensors in type `half`, if its rules permit this."""
 
     def other(desc: dnn.MemoryDesc) -> dnn.MemoryDesc:
         return desc.with_data_type(half) if desc.data_type == "f32" and chosen() else desc
@@ -76,7 +76,7 @@ def retyped(op: Any, half: str, chosen: Callable[[], bool] = lambda: True) -> An
 
 
 def inputs_of(op: Any) -> dict[str, Array]:
-    """An array per input. With saved values, also the src from which they were computed."""
+    """An array per input. For inputs that forward computes, also the src that it used."""
     whole = isinstance(op, dnn.Binary) and op.algorithm in ("ge", "gt", "le", "lt", "eq", "ne")
     inputs = {
         name: fill_integers(desc, seed)

@@ -1,4 +1,4 @@
-"""Runs code that may hang or abort, in a process of its own."""
+"""Runs code that may hang or abort in a separate process."""
 
 import os
 import signal
@@ -6,15 +6,15 @@ import subprocess
 import sys
 import textwrap
 
-# From Python 3.12 on, a fork of a process with several threads is a warning.
+# Since Python 3.12, a fork of a process with several threads causes a warning.
 NO_WARNING = ("-W", "ignore:This process:DeprecationWarning")
 
 
 def run(code, timeout=100, options=(), **environment):
-    """Run code; return the lines that it printed. It must end in time, with status 0.
+    """Run code. Returns the lines that it printed. It must end in time, with status 0.
 
-    A process that hangs is aborted. Then, and after a crash, the message has the stacks of all its
-    threads.
+    A hanging process is aborted. Then, and after a crash, the message contains the stacks of all
+    threads of the process.
     """
     process = subprocess.Popen(
         [sys.executable, "-X", "faulthandler", *NO_WARNING, *options, "-c", textwrap.dedent(code)],

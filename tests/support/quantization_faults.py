@@ -106,7 +106,7 @@ class AllTypes(Right):
 
 
 class Faulty(AllTypes):
-    """fault: fault(right, op, attr, memories) computes."""
+    """Computes with the function fault(right, op, attr, memories)."""
 
     def __init__(self, name, formula, fault):
         super().__init__(name, formula)
@@ -118,14 +118,14 @@ class Faulty(AllTypes):
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and the words of the problems that show it; see `words_of`."""
+    """A fault, and words that select the problems that show the fault; see `words_of`."""
 
     words: str
     wrong: Callable[..., None]
 
 
 def words_of(problem):
-    """The words of a problem: what is computed, types, arguments of attributes, post-ops."""
+    """The words of a problem: operation, types, arguments of attributes, post-ops."""
     op, attr = problem.op, problem.attr
     arguments = [(argument.name, desc) for argument, desc in attr.arguments(op)]
     words = {op.KIND, *attr.words, *(name for name, _ in arguments)}

@@ -1,7 +1,7 @@
-"""Programs in documents, and what the documents show of their output.
+"""Programs in documents, and the outputs that the documents show.
 
-In a `console` block, a line that begins with `$` is a command of the shell, and the lines below it
-show its output. `...` in an output matches any text, and all white space is equal.
+In a `console` block, a line that begins with `$` is a shell command, and the lines below it show
+its output. `...` in an output matches any text, and all white space is equal.
 """
 
 import doctest
@@ -12,7 +12,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_NDIFF
 
 
 def difference(shown, printed):
-    """How an output differs from what a document shows; "" if it does not."""
+    """Describe how an output differs from the one in a document; "" if they match."""
     checker = doctest.OutputChecker()
     if checker.check_output(shown, printed, OPTIONS):
         return ""

@@ -3,9 +3,9 @@
     python tests/support/simulated_sums.py              the whole simulation: 1e9 elements, minutes
     python tests/support/simulated_sums.py 1e6          a thousandth of it
 
-Each line: a kind of values, a way to add up, the number K of products, elements, the rms error and
-the largest error in units of d (see `dnncore/algorithms/rounding.py`), and the largest error in
-units of the bound of an element.
+Each line of output contains a kind of values, a way to add up, the number K of products, the number
+of elements, the rms error and the largest error in units of d (see
+`dnncore/algorithms/rounding.py`), and the largest error in units of an element's bound.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ KINDS = {
     "bias": (0.0, 0.0),
 }
 WAYS = ("unfused", "fused", "blocked")
-BLOCK = 32  # terms of a block, which is added up first
+BLOCK = 32  # number of terms in a block; each block is added up first
 
-# K, and the share of all elements. A share of 1e9 with K = 800,000 would take weeks.
+# K, and the share of elements that have this K. 1e9 elements with K = 800,000 would take weeks.
 SIZES = (
     (1, 0.1), (2, 0.1), (4, 0.2), (8, 0.3), (16, 0.2), (32, 0.08), (100, 0.02), (1000, 1e-3),
     (20_000, 2e-5), (800_000, 4e-7),
@@ -57,7 +57,7 @@ def _random(state):
 
 @numba.njit(inline="always")
 def _value(bits, mean):
-    """Nearly normal: the sum of four uniform numbers; all 24 bits of a float32 are used."""
+    """A nearly normal value: the sum of four uniform numbers. It uses all 24 bits of a float32."""
     mask = np.uint64(0xFFFF)
     total = (bits & mask) + ((bits >> np.uint64(16)) & mask)
     total += ((bits >> np.uint64(32)) & mask) + (bits >> np.uint64(48))
@@ -66,7 +66,7 @@ def _value(bits, mean):
 
 @numba.njit
 def _sums(got, exact, norm, terms, means, way, with_bias, seed):
-    """Fill f32 sums, exact sums and 2-norms of their terms."""
+    """Fill arrays with f32 sums, exact sums and 2-norms of the terms."""
     state = np.uint64(seed * 2654435761 + 88172645463325252)
     zero = np.float32(0)
     for i in range(got.size):
@@ -123,7 +123,7 @@ def joined(parts: list[Found]) -> Found:
 
 
 def main(count: float = COUNT) -> None:
-    """Print a line for each kind, way and K, and one for all."""
+    """Print a line for each kind, way and K, and a line for all together."""
     parts = []
     each = count / (len(KINDS) * len(WAYS))
     for kind in KINDS:

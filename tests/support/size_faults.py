@@ -1,6 +1,6 @@
-"""Implementations of the reference that are wrong for some sizes, values or addresses only.
+"""Implementations of the reference that are wrong only for some sizes, values or addresses.
 
-`FAULTS` lists for each fault the checks that may find it and a pattern of problems of the size
+`FAULTS` lists for each fault the checks that may find it, and a pattern of problems in the list
 "smoke" that show it. The module is a plugin.
 """
 
@@ -42,7 +42,7 @@ class When(Sized):
 
 
 class Changed(Sized):
-    """Computes with `change(values)` instead of the inputs, or the result."""
+    """Replaces the inputs, or the result, by `change(values)`."""
 
     def __init__(self, name, definition, change, of="inputs"):
         super().__init__(name, definition)
@@ -72,7 +72,7 @@ class Aligned(Sized):
 
 
 class WrongInLines(Sized):
-    """Wrong only if all addresses are those of cache lines."""
+    """Wrong only if all addresses are starts of cache lines."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -90,7 +90,7 @@ class PlainSoftmax(Sized):
 
 
 class PaddedByFormula(Sized):
-    """Computes the padding like elements, so that it is f(0), which is 0.5 for logistic."""
+    """Computes padding like elements. So the padding becomes f(0), which is 0.5 for logistic."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -102,7 +102,7 @@ class PaddedByFormula(Sized):
 
 
 class OneMemoryTwice(Sized):
-    """Is wrong if two inputs are one memory."""
+    """Wrong if the same memory is passed for two inputs."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -128,7 +128,7 @@ class HalfAway(Sized):
 
 @dataclass(frozen=True)
 class Fault:
-    """A faulty implementation, the checks of which one must fail, and problems that show it."""
+    """A faulty implementation, checks of which at least one must fail, and a problem pattern."""
 
     implementation: Callable[[str, backend.Implementation], backend.Implementation]
     checks: str
@@ -140,7 +140,7 @@ def when(condition):
 
 
 def with_operand(ones):
-    """For operands that have the size 1 along these of four dims only."""
+    """A condition: an operand has size 1 along exactly these of its four dims."""
 
     def has_operand(_op, attr):
         masks = [tuple(d for d, n in enumerate(desc.dims) if n == 1) for _, desc in attr.operands()]
@@ -150,7 +150,7 @@ def with_operand(ones):
 
 
 def rounded_to(digits):
-    """With alpha and beta of this many digits."""
+    """A fault: alpha and beta are rounded to this many digits."""
 
     def make(name, definition):
         def formula(op, **inputs):
@@ -197,7 +197,7 @@ FAULTS = {
     "addresses_of_16": Fault(partial(Aligned, bytes_=16), "shifted", r"^--eltwise 300$"),
     "addresses_of_4": Fault(partial(Aligned, bytes_=4), "shifted", r"^--eltwise 300$"),
     "addresses_of_lines": Fault(WrongInLines, "shifted", r"^--eltwise 300$"),
-    # Faults of kinds that the kit's lists were extended for.
+    # Faults for which the lists of the kit were extended.
     "infinity_becomes_finite": Fault(
         changed(lambda x: np.clip(x, -3.4e38, 3.4e38), "result"), "special", r"^--eltwise 300$"
     ),
@@ -215,7 +215,7 @@ FAULTS = {
     "padding_of_formula": Fault(
         PaddedByFormula, "padding", r"^--eltwise --tag=aBc8b --alg=logistic"
     ),
-    # Faults of one parameter.
+    # Faults that depend on one parameter.
     "four_digits": Fault(rounded_to(4), "random", r"^--eltwise --alg=linear .*567"),
     "six_digits": Fault(rounded_to(6), "random", r"^--eltwise --alg=linear .*567"),
     "one_stride_of_groups": Fault(when(_has_uneven_groups), "integers", r"^--conv --dir=FWD_D g19"),

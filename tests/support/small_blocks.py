@@ -1,4 +1,4 @@
-"""Problems for plans with small constants: small tensors have many blocks and parts."""
+"""Runs problems with small constants of plans, so that small tensors have many blocks and parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_BYTES = 100_000  # of a problem
 def shrunk(
     monkeypatch: pytest.MonkeyPatch, package: str, sizes: Mapping[str, Any]
 ) -> Iterator[None]:
-    """Set constants, "module:NAME", also in modules that import them. No plan outlives the test."""
+    """Set constants "module:NAME", also in modules that import them. Removes cached plans."""
     found = pkgutil.walk_packages(import_module(package).__path__, f"{package}.")
     modules = {entry.name: import_module(entry.name) for entry in found}
     for place, value in sizes.items():
@@ -49,7 +49,7 @@ def _forget_plans() -> None:
 def failures(
     driver: str, direction: str, count: int, engine: Engine, impl: str, types: tuple[str, ...] = ()
 ) -> tuple[list[str], int]:
-    """Descriptions of what failed for drawn problems, and the number of executions.
+    """Run random problems. Returns descriptions of failures and the number of executions.
 
     types: the data types that tensors may have; () permits all.
     """

@@ -1,6 +1,6 @@
-"""An engine with implementations of the reference. Each has one fault of state or of time.
+"""An engine with implementations of the reference. Each has one fault of state or of timing.
 
-The first execution of a problem alone does not show these faults. `FAULTS` lists for each fault the
+The first execution of a problem does not reveal these faults. `FAULTS` lists for each fault the
 check that must find it, and a problem. The module is a plugin.
 """
 
@@ -46,7 +46,7 @@ class Sound(Right):
 
 
 class Run(backend.Executable):
-    """An executable of a function run(scratchpad, *memories)."""
+    """An executable that calls function(scratchpad, *memories)."""
 
     def __init__(self, function):
         self.function = function
@@ -63,11 +63,11 @@ class Run(backend.Executable):
         return run
 
 
-# -- other problems and calls in between -----------------------------------------------------------
+# -- other problems and calls between two calls ----------------------------------------------------
 
 
 class AnswersLast(Sound):
-    """Builds the problem about which it was asked last."""
+    """Builds the problem of the last call of `accept`."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -94,7 +94,7 @@ class RunsLast(Sound):
 
 
 class KeyedByDims(Sound):
-    """Keeps executables by dims, and forgets the parameters."""
+    """Caches executables with keys that lack the parameters."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -110,14 +110,14 @@ class KeyedByDims(Sound):
 
 
 class KeyedByTensors(KeyedByDims):
-    """Keeps executables by tensors and windows, and forgets the padding."""
+    """Caches executables with keys that lack the padding."""
 
     def key(self, op, attr):
         return op.algorithm, op.src, op.dst, op.kernel, op.strides, op.dilations, attr
 
 
 class FillsScratchpadOnce(Sound):
-    """Writes a constant into the scratchpad when it is bound, and reads it in each call."""
+    """Writes a constant into the scratchpad in `bind`, and reads it in each call."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -156,7 +156,7 @@ class ReversesSequences(Sound):
 
 
 class Fingerprints(Sound):
-    """Copies the weights again only if one of a few elements has changed."""
+    """Uses a copy of the weights, and updates it only if one of a few elements has changed."""
 
     def build(self, op, attr, engine, right):
         kept = {}
@@ -176,7 +176,7 @@ class Fingerprints(Sound):
 
 
 class WrongAt(Sound):
-    """One call of a primitive is wrong."""
+    """Computes a wrong result in call `number` of a primitive."""
 
     number = 0
 
@@ -209,7 +209,7 @@ class SevenThreads(OneThread):
 
 
 class InOrderOfArrival(Sound):
-    """Adds the partial sums of threads in the order in which they end."""
+    """Adds the partial sums of threads in the order in which the threads end."""
 
     pool = ThreadPoolExecutor(4)
 
@@ -234,7 +234,7 @@ class InOrderOfArrival(Sound):
 
 
 class BlankWindows(Sound):
-    """The workspace is wrong where a window has no number above -inf."""
+    """The workspace is wrong for windows that contain no number above -inf."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -246,7 +246,10 @@ class BlankWindows(Sound):
 
 
 class LosesFullNaN(Sound):
-    """Rounds by adding to the bits, as a conversion to a shorter type does."""
+    """Converts a NaN with all bits set to 0.
+
+    A conversion that rounds by adding to the bits has this fault.
+    """
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -255,7 +258,7 @@ class LosesFullNaN(Sound):
 
 
 class BeginsWithZero(Sound):
-    """The largest number is never below 0."""
+    """Computes a maximum that starts with 0, so the result is never below 0."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -264,7 +267,7 @@ class BeginsWithZero(Sound):
 
 
 class Underflows(Sound):
-    """numpy raises an error if the caller wants errors for numbers that become 0."""
+    """Computes squares that underflow. numpy raises an error if the caller enabled such errors."""
 
     def build(self, op, attr, engine, right):
         def function(scratchpad, src, dst):
@@ -275,7 +278,7 @@ class Underflows(Sound):
 
 
 class RestoresInputs(Sound):
-    """Writes to its input, and restores it before the end."""
+    """Writes to its input, and restores the input before the end."""
 
     def run(self, op, attr, engine, right, *memories):
         src, dst = memories
@@ -286,12 +289,12 @@ class RestoresInputs(Sound):
         right(src, dst)
 
 
-# -- the surroundings ------------------------------------------------------------------------------
+# -- settings of the process -----------------------------------------------------------------------
 
 _libm = ctypes.CDLL("libm.so.6") if sys.platform == "linux" else None
 
 
-ENVIRONMENT = (ctypes.c_uint32 * 8)()  # of floating-point numbers, as it was at first
+ENVIRONMENT = (ctypes.c_uint32 * 8)()  # the initial floating-point environment
 if _libm is not None:
     _libm.fegetenv(ENVIRONMENT)
 
@@ -330,7 +333,7 @@ CHANGES: dict[str, Callable[[], object]] = {
 
 
 def changing(change, moment):
-    """A class whose implementations change the surroundings at a moment: build, bind or run."""
+    """A class of implementations that change the process's settings in build, bind or run."""
 
     class Changes(Sound):
         def build(self, op, attr, engine, right):
@@ -351,7 +354,7 @@ def changing(change, moment):
 
 
 class Warns(Right):
-    """Lets numpy's errors and warnings reach the caller."""
+    """Does not suppress numpy's errors and warnings."""
 
     kind = KIND
 
@@ -376,7 +379,7 @@ class OpensFiles(Sound):
 
 
 class IgnoresFailures(Sound):
-    """Runs although an event that it waits for has failed."""
+    """Runs even if an event that it waits for has failed."""
 
     def build(self, op, attr, engine, right):
         return WaitsQuietly(super().build(op, attr, engine, right).function)
@@ -396,7 +399,7 @@ class WaitsQuietly(backend.HostFunction):
 
 
 class HalfReady(Run):
-    """Allocates a buffer at the first run, and believes to have it if this fails."""
+    """Allocates a buffer at the first run. After a failure, it assumes that the buffer exists."""
 
     def __init__(self, function, engine):
         super().__init__(self.through_buffer)
@@ -425,7 +428,7 @@ class FirstEvent(backend.HostFunction):
 
 
 class WaitsForOne(Sound):
-    """Waits for the first event alone."""
+    """Waits only for the first event."""
 
     def build(self, op, attr, engine, right):
         return FirstEvent(super().build(op, attr, engine, right).function)
@@ -445,7 +448,7 @@ class Backwards(backend.HostFunction):
 
 
 class SwapsTimes(Sound):
-    """An event of a profiling stream starts at its end."""
+    """Events of a profiling stream have start and end times swapped."""
 
     def build(self, op, attr, engine, right):
         return Backwards(super().build(op, attr, engine, right).function)

@@ -1,6 +1,6 @@
 """An engine with the implementations of the reference, each with one planted fault.
 
-The results on new memories do not show these faults. `FAULTS` lists for each fault the check that
+Results on new memories do not reveal these faults. `FAULTS` lists for each fault the check that
 must find it, and a problem. The module is a plugin.
 """
 
@@ -64,7 +64,7 @@ class Right(backend.Implementation):
 
 
 def backend_of(module, engine, operations):
-    """The backend of a module with one engine, and with a table per operation, named after it."""
+    """The backend of a module: one engine, and a table for each operation with its name."""
     kind = engine.kind
     return backend.Backend(
         kind,
@@ -99,7 +99,7 @@ def with_inputs(right, memories, change):
 
 
 class OneThread(Right):
-    """The loop for one number of threads stops early."""
+    """The loop stops early with one certain number of threads."""
 
     threads = 1
 
@@ -110,7 +110,7 @@ class OneThread(Right):
 
 
 class UserScratchpad(Right):
-    """Needs no scratchpad, but computes wrong results in the mode "user"."""
+    """Needs no scratchpad, but computes wrong results with scratchpad="user"."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -131,7 +131,7 @@ class SecondCall(Right):
         def function(*memories):
             right(*memories)
             calls.append(0)
-            if len(calls) > 2:  # the two fills of the checks of values
+            if len(calls) > 2:  # the checks of values make two calls
                 scale(output(op, memories), 1.5)
 
         return backend.HostFunction(function)
@@ -173,7 +173,7 @@ class IgnoresBeta(Right):
 
 
 class ReadsDst(Right):
-    """Reads dst and multiplies it by zero, though dst must not be read."""
+    """Reads dst and multiplies it by zero, although dst must not be read."""
 
     def run(self, op, attr, engine, right, *memories):
         dst = output(op, memories)
@@ -194,7 +194,7 @@ class WrongWorkspace(Right):
 
 
 class WrongFactor(Right):
-    """A gradient without one of its factors."""
+    """Computes a gradient without one of its factors."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -218,7 +218,7 @@ class Product(Right):
 
 
 class SumsInHalf(Product):
-    """Sums in the type of its inputs."""
+    """Accumulates in the type of the inputs."""
 
     def run(self, op, attr, engine, right, *memories):
         src, weights, dst = memories
@@ -229,7 +229,7 @@ class SumsInHalf(Product):
 
 
 class RoundsTwice(Right):
-    """Rounds its result to dst's type before the post-ops."""
+    """Rounds the result to dst's type before the post-ops, and again after them."""
 
     def build(self, op, attr, engine, right):
         def run(*memories):
@@ -289,14 +289,14 @@ class ElsewhereEvent(backend.Event):
 
 
 class Elsewhere(backend.HostFunction):
-    """Runs outside of the stream. Its events are right."""
+    """Runs outside of the stream. Its events are correct."""
 
     def bind(self, memories, scratchpad):
         run = super().bind(memories, scratchpad)
 
         def launch(stream, wait_for=()):
             def work():
-                with suppress(backend.ExecutionError):  # of an event in wait_for
+                with suppress(backend.ExecutionError):  # an event in wait_for may have failed
                     run(stream, wait_for)
 
             thread = threading.Thread(target=work)

@@ -1,7 +1,7 @@
-"""Engines whose streams run commands in another thread. Each has one fault in the order of these.
+"""Engines whose streams run commands in another thread. Each has one fault of ordering.
 
-`FAULTS` lists the faults. The engine "timely" has none. Each computes eltwise operations as the
-reference does. The module is a plugin.
+`FAULTS` lists the faults. The engine "timely" has none. All engines compute eltwise operations as
+the reference does. The module is a plugin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dnncore import backend
 
 
 class Command(backend.Event):
-    """A command of a thread."""
+    """A command in a thread's queue."""
 
     queue = 0  # a number of its stream
 
@@ -76,7 +76,7 @@ class ThreadStream(backend.Stream):
 
 
 class Timely(backend.HostEngine):
-    """Has no fault. Freed buffers are used again at once."""
+    """Has no fault. Freed buffers are reused at once."""
 
     kind = "timely"
 
@@ -115,7 +115,7 @@ def copied(buffer, host, wait_for):
 
 
 class EarlyEvents(Timely):
-    """The event of a launch has ended at once."""
+    """The event of a launch is complete at once."""
 
     def launch(self, stream, function, memories, wait_for):
         super().launch(stream, function, memories, wait_for)
@@ -123,7 +123,7 @@ class EarlyEvents(Timely):
 
 
 class FirstHalfsEvent(Timely):
-    """A launch is two commands. Its event is that of the first one."""
+    """A launch consists of two commands, and returns the event of the first one."""
 
     def launch(self, stream, function, memories, wait_for):
         event = stream.submit(int, wait_for)
@@ -146,7 +146,7 @@ class HastyCopyOut(Timely):
 
 
 class EarlyCopyIn(Timely):
-    """The event of a copy to the device has ended before its host array is read."""
+    """The event of a copy to the device is complete before the host array is read."""
 
     def copy_in(self, stream, host, buffer, wait_for=()):
         super().copy_in(stream, host, buffer, wait_for)
@@ -154,7 +154,7 @@ class EarlyCopyIn(Timely):
 
 
 class EarlyCopyOut(Timely):
-    """The event of a copy from the device has ended at once."""
+    """The event of a copy from the device is complete at once."""
 
     def copy_out(self, stream, buffer, host, wait_for=()):
         super().copy_out(stream, buffer, host, wait_for)
@@ -162,7 +162,7 @@ class EarlyCopyOut(Timely):
 
 
 class OneTemporary(Timely):
-    """All launches put their results into one temporary buffer first."""
+    """All launches first write their results to one temporary buffer."""
 
     def launch(self, stream, function, memories, wait_for):
         *inputs, dst = memories
@@ -178,7 +178,7 @@ def _move(source, target):
 
 
 class FreesInFlight(Timely):
-    """A command does not keep its memories."""
+    """A command does not keep its memories alive."""
 
     def launch(self, stream, function, memories, wait_for):
         raw = [SimpleNamespace(desc=memory.desc, buffer=memory.buffer) for memory in memories]
@@ -222,7 +222,7 @@ class CopiesIgnoreOtherEngines(Timely):
 
 
 class ReadsWhenLaunched(Timely):
-    """A launch reads its inputs at once, not when its turn comes."""
+    """A launch reads its inputs at once, before the commands that precede it have run."""
 
     def launch(self, stream, function, memories, wait_for):
         for event in wait_for:
@@ -248,7 +248,7 @@ class QuietCommand(Command):
 
 
 class QuietTimeouts(Timely):
-    """A wait with a limit returns when the time is over."""
+    """A wait with a time limit returns without an error when the limit is reached."""
 
     def stream(self, order="in", *, profiling=False):
         stream = super().stream()
@@ -273,7 +273,7 @@ class ForgetsErrors(Timely):
 
 
 class Settled(backend.Event):
-    """Another event has ended, well or not."""
+    """An event that is complete when another event has ended or failed."""
 
     def __init__(self, event):
         self.other = event
@@ -284,14 +284,14 @@ class Settled(backend.Event):
 
 
 class RunsOnGarbage(Timely):
-    """A launch behind a failed event runs and reports no error."""
+    """A launch that waits for a failed event runs and reports no error."""
 
     def launch(self, stream, function, memories, wait_for):
         return super().launch(stream, function, memories, [*map(Settled, wait_for)])
 
 
 class CopiesGarbage(Timely):
-    """A copy behind a failed event runs and reports no error."""
+    """A copy that waits for a failed event runs and reports no error."""
 
     def copy_out(self, stream, buffer, host, wait_for=()):
         return super().copy_out(stream, buffer, host, [*map(Settled, wait_for)])
@@ -307,7 +307,7 @@ class StreamForgetsErrors(Timely):
 
 
 class KeepsFailing(Timely):
-    """A stream with a failed command fails for ever."""
+    """After a failed command, all commands of the stream fail."""
 
     def stream(self, order="in", *, profiling=False):
         stream = super().stream()
@@ -322,21 +322,21 @@ class KeepsFailing(Timely):
 
 
 class FailsAllBehind(Timely):
-    """A command fails because a command before it in its stream has failed."""
+    """A command fails if an earlier command of its stream has failed."""
 
     def launch(self, stream, function, memories, wait_for):
         return super().launch(stream, function, memories, [*wait_for, *stream.commands])
 
 
 class LastEventOnly(Timely):
-    """A launch waits for the last event alone."""
+    """A launch waits only for the last event."""
 
     def launch(self, stream, function, memories, wait_for):
         return super().launch(stream, function, memories, wait_for[-1:])
 
 
 class LastOfAStream(Timely):
-    """Of several events of one stream, a launch waits for the last in the list alone."""
+    """Of several events of one stream, a launch waits only for the last one in the list."""
 
     def launch(self, stream, function, memories, wait_for):
         latest = {getattr(event, "queue", event): event for event in wait_for}
@@ -344,7 +344,7 @@ class LastOfAStream(Timely):
 
 
 class KeepsEvents(Timely):
-    """A launch keeps the events of other engines that it waits for."""
+    """A launch keeps alive the events of other engines that it has waited for."""
 
     kept = ()
 
@@ -358,7 +358,7 @@ class EagerCommand(Command):
 
 
 class EagerDone(Timely):
-    """An event is done before its command has ended. Waits are right."""
+    """`done` is True before the command has ended. Waits are correct."""
 
     def stream(self, order="in", *, profiling=False):
         stream = super().stream()
@@ -367,7 +367,7 @@ class EagerDone(Timely):
 
 
 class WritesTwice(Timely):
-    """Each command is executed twice; its event is that of the first time."""
+    """Each command is executed twice. Its event is complete after the first execution."""
 
     def launch(self, stream, function, memories, wait_for):
         event = super().launch(stream, function, memories, wait_for)
@@ -384,7 +384,7 @@ class LosesBuffers(Timely):
 
 
 class FreesItself(Timely):
-    """A launch frees the last memory, as if it were its own."""
+    """A launch frees its last memory, which belongs to the caller."""
 
     def free(self, buffer):
         pass
@@ -400,7 +400,7 @@ class TimedCommand(Command):
 
 
 class WrongTimes(Timely):
-    """A command ends before it begins, by the times of its event."""
+    """The times of an event say that the command ended before it began."""
 
     def stream(self, order="in", *, profiling=False):
         stream = super().stream()
@@ -424,7 +424,7 @@ class WrongUnit(Timely):
 
 
 class PlannedCommand(Command):
-    """A command with times that are given."""
+    """A command whose event has given times."""
 
     start = end = None
 
@@ -434,7 +434,7 @@ class PlannedCommand(Command):
 
 
 class ClockPerStream(Timely):
-    """Each stream has a clock that begins with 0."""
+    """Each stream has its own clock, which starts at 0."""
 
     def stream(self, order="in", *, profiling=False):
         stream = super().stream()
@@ -457,7 +457,7 @@ class WrongInChild(Timely):
 
 
 class HangsInChild(WrongInChild):
-    """After a fork, launches never end, as if a thread of the parent had to make them."""
+    """After a fork, launches never end, as if they waited for a thread of the parent."""
 
     def launch(self, stream, function, memories, wait_for):
         if os.getpid() == self.process:

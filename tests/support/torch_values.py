@@ -29,11 +29,11 @@ Array = np.ndarray[Any, Any]
 
 FILE = Path(__file__).parents[1] / "data" / "torch_values.npz"
 SIZE = "smoke"  # the kit's list
-REORDERED = 40.0  # factor for values of reorders, so that conversions round and saturate
+REORDERED = 40.0  # factor for the inputs of reorders, so that conversions round and saturate
 
 
 def fill_eighths(desc: dnn.MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
-    """Multiples of 1/8 from -4 to 4, times `scale`. For integer types, integers from 0 or -4 to 4.
+    """Multiples of 1/8 from -4 to 4, times `scale`. For integer types, integers up to 4.
 
     The values come from a hash, because numpy's generators may change between releases. All
     floating-point types represent them exactly. Returns an array with desc's dims and dtype.
@@ -82,7 +82,7 @@ def texts() -> list[str]:
 
 
 def stored_outputs(op: Any, attr: dnn.Attributes, _inputs: object = None) -> dict[str, Array]:
-    """torch's results for `inputs_of` the problem. An oracle with the signature of `torch_outputs`.
+    """torch's stored results for `inputs_of(problem)`. Has the signature of `torch_outputs`.
 
     Raises `KeyError` if nothing is stored.
     """

@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 class Relu(Implementation):
-    """Relu on plain host memories. A test sets its claims and its answer to `accept`."""
+    """Relu on plain host memories. A test sets its claims and the result of `accept`."""
 
     def __init__(self, name, efficiency=0.5, *, refuse=None, accept=None, build=None, **claims):
         self.name = name

@@ -25,7 +25,7 @@ def crash(*memories):
 
 
 def beyond(*memories):
-    """Reads the byte behind each tensor, and writes nothing."""
+    """Reads one byte after the end of each tensor, and writes nothing."""
     for memory in memories:
         ctypes.string_at(memory.address + memory.nbytes, 1)
 
@@ -40,7 +40,7 @@ def leave(*memories):
 
 
 def later(*memories):
-    """Ends the process after 2 seconds, when the case is over."""
+    """Ends the process after 2 seconds, when the test case has ended."""
     threading.Timer(2, os._exit, [4]).start()
     ones(*memories)
 

@@ -1,6 +1,6 @@
-"""Wrong functions of the reference for products of integers, scales and zero points.
+"""Wrong versions of the reference's functions for products of integers, scales and zero points.
 
-A fault is a function fault(right, op, attr, memories) that computes.
+A fault is a function fault(right, op, attr, memories) that executes an operation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from dnncore import backend
 
 
 def replaced(owner, name, wrong):
-    """A fault of the function `name` of a module or class: wrong(right, *arguments)."""
+    """A fault that replaces the function `name` of a module or class.
+
+    The replacement calls wrong(right, *arguments), where `right` is the correct function.
+    """
 
     def fault(right, op, attr, memories):
         with mock.patch.object(owner, name, wrapped_in(wrong, getattr(owner, name))):
@@ -35,7 +38,10 @@ def wrapped_in(wrong, right):
 
 
 def parts(right, op, attr, formula, inputs, given):
-    """The sums in f32, the scales of src and weights, and bias; None if scales vary along K."""
+    """The sums in f32, the scales of src, the scales of weights, and the bias.
+
+    None if scales vary along K.
+    """
     scales = [
         quantization._scales(op, attr, name, given.get(f"{name}_scales"))
         for name in ("src", "weights")
@@ -53,7 +59,7 @@ def parts(right, op, attr, formula, inputs, given):
 
 
 def of_parts(formula):
-    """Products of integers are formula(acc, src scale, weights scale, bias)."""
+    """A wrong product of integers: formula(acc, src scale, weights scale, bias)."""
 
     def wrong(right, *arguments):
         found = parts(right, *arguments)
@@ -70,7 +76,7 @@ def scaled_after_bias(acc, src, weights, bias):
 
 
 def contracted_bias(acc, src, weights, bias):
-    """The product and the sum are rounded once."""
+    """One rounding after the product and the sum, instead of one after each."""
     return acc.astype(np.float64) * (src * weights) + bias
 
 
@@ -83,7 +89,7 @@ def saturated_sums(_right, sums):
 
 
 def padded_by_zero_points(right, op, attr, formula, inputs, given):
-    """The padding of a convolution holds 0 as the data do: it counts as minus the zero point."""
+    """A convolution's padding contains stored zeros, whose value is minus the zero point."""
     zero_points, pad = given.get("src_zero_points"), Windows.pad
 
     def padded(windows, image, outside=0.0):
@@ -102,7 +108,10 @@ def padded_by_zero_points(right, op, attr, formula, inputs, given):
 
 
 def read_with(change):
-    """The values of scales, zero points and the like are changed: change(arguments by name)."""
+    """A fault that changes arguments such as scales and zero points.
+
+    change(op, arguments by name) returns the changed arguments.
+    """
 
     def fault(right, op, attr, memories):
         names = [a.name for a, _ in [*op.tensors(op.workspace_desc()), *attr.arguments(op)]]
@@ -117,7 +126,7 @@ def memory_of(values, like):
 
 
 def neighbours(ending, *, of=("src", "weights", "dst")):
-    """Values of the neighbour along each dim."""
+    """Each element gets the value of its neighbour along each dim."""
 
     def change(op, arguments):
         for name, memory in arguments.items():
@@ -130,7 +139,7 @@ def neighbours(ending, *, of=("src", "weights", "dst")):
 
 
 def first_of_all(ending):
-    """The first value for all elements."""
+    """All elements get the first value."""
 
     def change(op, arguments):
         for name, memory in arguments.items():
@@ -144,7 +153,7 @@ def first_of_all(ending):
 
 
 def of_other(name, other):
-    """The values of another argument of the same shape."""
+    """An argument gets the values of another argument with the same shape."""
 
     def change(op, arguments):
         one, two = arguments.get(name), arguments.get(other)
@@ -166,7 +175,7 @@ def ignored(name, value):
 
 
 def bits_of(name, mask):
-    """Some bits of a seed alone."""
+    """Only the bits of `mask` of a seed are used."""
 
     def change(op, arguments):
         if name in arguments:
@@ -188,7 +197,7 @@ def shifted_groups(_right, values, groups):
 
 
 def divided(_right, attr, name, x, given):
-    """x / scale, without a reciprocal."""
+    """x / scale, instead of x * (1 / scale)."""
     if name in attr.scales:
         x = x / quantization._spread(given[f"{name}_scales"].astype(x.dtype),
                                      attr.scales[name].groups)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Wrong functions of the reference that read, store, drop and round values, and of its post-ops."""
+"""Wrong versions of the reference's functions for reading, rounding, dropout and post-ops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dnncore import backend
 
 
 def integers(change):
-    """Results of integer types: change(values, limits, type) before they are converted."""
+    """A fault in conversions to integer types: change(values, limits) replaces the rounding."""
 
     def wrong(right, values, type_name):
         if backend.data_type(type_name).is_float:
@@ -50,12 +50,12 @@ def wrapped(values, limits):
 
 
 def narrow(values, limits):
-    """Saturates one below the largest number."""
+    """Saturates at one less than the largest number."""
     return np.minimum(saturated(np.rint(values), limits), limits.max - 1)
 
 
 def symmetric(values, limits):
-    """Saturates at minus the largest number."""
+    """Saturates at minus the largest number, not at the least number."""
     return np.maximum(saturated(np.rint(values), limits), -limits.max if limits.min else 0)
 
 
@@ -68,7 +68,7 @@ def largest_for_nan(values, limits):
 
 
 def floats(words, change):
-    """Results of these floating types: change(values, dtype)."""
+    """A fault in rounding to these floating types: change(rounded values, exact values)."""
 
     def wrong(right, values, type_name):
         if type_name not in words:
@@ -90,14 +90,14 @@ def without_subnormals(nearest, values):
 
 
 def clamped(nearest, values):
-    """The largest number in place of infinity."""
+    """Overflows become the largest number, not infinity."""
     most = ml_dtypes.finfo(nearest.dtype).max
     beyond = np.isinf(nearest) & np.isfinite(values)
     return np.where(beyond, np.copysign(most, values).astype(nearest.dtype), nearest)
 
 
 def read_as(words, change):
-    """Tensors of these types are read wrongly: change(values)."""
+    """A fault in reading tensors of these types: change(values) replaces the values."""
 
     def wrong(right, memory):
         values = right(memory)
@@ -115,7 +115,7 @@ def to_bits(bits):
 
 
 def swapped(right, memory):
-    """The two halves of each byte are exchanged."""
+    """The two 4-bit elements of each byte are swapped."""
     if memory.desc.data_type not in ("s4", "u4"):
         return right(memory)
     buffer = memory.buffer.copy()
@@ -165,12 +165,12 @@ def shifted_mask(right, dims, *arguments):
 
 
 def of_columns(right, dims, *arguments):
-    """Places in column-major order."""
+    """Numbers the elements in column-major order."""
     return right(dims[::-1], *arguments).T
 
 
 def inverse(right, x, read, arguments):
-    """Results are multiplied by 1 / p."""
+    """Dropout multiplies results by 1 / p, not by 1 / (1 - p)."""
     p = np.float32(read["dropout_probability"][0])
     dropped = right(x, read, arguments)
     return dropped * (1 - p) / p
@@ -194,7 +194,7 @@ def other_places(right, values, mantissa, seed):
 
 
 def late_dropout(right, op, attr, memories):
-    """Post-ops come before dropout."""
+    """Applies post-ops before dropout."""
     chain, drop = post_ops.apply, definition._dropped
     given = []
 

@@ -1,4 +1,4 @@
-"""A fast matmul of many small matrices, for the OpenCL engines of dnncore."""
+"""A fast matmul for many small matrices, for dnncore's OpenCL engines."""
 
 from dnncore import backend
 

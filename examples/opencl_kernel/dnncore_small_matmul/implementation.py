@@ -1,4 +1,4 @@
-"""When the kernel is used, how it is built, and how it is launched."""
+"""The implementation: which problems it accepts, and how its kernel is built and launched."""
 
 import functools
 import math
@@ -20,7 +20,7 @@ from dnncore.backend import (
 MOST = 8  # rows and columns; larger matrices need tiles
 EFFICIENCY = 0.55  # measured on PoCL: the kernel waits for memory; see measure.py
 GROUP = 64  # work-items of a work-group, if the tuning table has no entry
-GROUPS = (8, 16, 32, 64, 128, 256)  # that a program may choose
+GROUPS = (8, 16, 32, 64, 128, 256)  # values of the knob
 SOURCE = files(__package__).joinpath("small_matmul.cl").read_text(encoding="utf-8")
 
 

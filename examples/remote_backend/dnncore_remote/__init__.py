@@ -1,4 +1,4 @@
-"""A dnncore backend with a device of its own: the engine `remote`, which is another process."""
+"""A dnncore backend with its own device: the engine `remote`, whose device is another process."""
 
 from dnncore import backend
 

@@ -1,9 +1,9 @@
-"""The device: a process that holds buffers, runs kernels, and knows nothing of dnncore.
+"""The device: a process that holds buffers and runs kernels. It does not import dnncore.
 
-It reads requests from its standard input and answers each on its standard output, in order. It ends
-when its input does. A request is (numbers of freed buffers, name, arguments). An answer is (whether
-it went well, value or text of the error, start, end), with times of `time.perf_counter`. The engine
-starts this file as a program.
+The engine starts this file as a program. The process reads requests from its standard input, and
+writes an answer to each one to its standard output, in order. It ends at the end of its input. A
+request is (numbers of freed buffers, name, arguments). An answer is (whether the request succeeded,
+value or text of the error, start, end), with times of `time.perf_counter`.
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ def serve(requests: Any, answers: Any) -> None:
 
 if __name__ == "__main__":
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else prints must not mix with the answers
+    os.dup2(2, 1)  # other output must not mix with the answers
     serve(sys.stdin.buffer, output)

@@ -33,7 +33,7 @@ from dnncore_remote.stream import RemoteStream
 
 Array = np.ndarray[Any, Any]
 PROGRAM = Path(__file__).with_name("device.py")
-PATIENCE = 5.0  # seconds in which the device ends by itself after its last request
+PATIENCE = 5.0  # seconds until a device process that does not end by itself is killed
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,8 @@ class RemoteBuffer:
 class RemoteEngine(Engine):
     """A device process. `native` is its `subprocess.Popen`.
 
-    Only threads of streams talk to the process. So an interrupt of the main thread, such as Ctrl-C,
-    cannot leave half a request behind.
+    Only threads of streams send requests to the process. So an interrupt of the main thread, such
+    as Ctrl-C, cannot leave an incomplete request.
     """
 
     kind: ClassVar[str] = "remote"
@@ -59,7 +59,7 @@ class RemoteEngine(Engine):
         super().__init__(index)
         command = [sys.executable, str(PROGRAM)]
         pipe = subprocess.PIPE
-        try:  # in a session of its own, Ctrl-C in a terminal does not end it
+        try:  # in its own session, Ctrl-C in a terminal does not end the process
             self.native = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
         except OSError as error:
             raise EngineUnavailable(f"remote: cannot start {command}: {error}") from error
@@ -68,7 +68,7 @@ class RemoteEngine(Engine):
         self._numbers = itertools.count()
         self._freed: deque[int] = deque()  # numbers of buffers that the next request frees
         self._has_failed = False
-        self._own = RemoteStream(self)  # of allocations, by any thread
+        self._own = RemoteStream(self)  # for allocations by any thread
         weakref.finalize(self, _stop, self.native, self._parent)
         try:
             self.free(self.allocate(0))
@@ -83,7 +83,7 @@ class RemoteEngine(Engine):
 
     @property
     def peaks(self) -> Peaks:
-        """Rough rates. Each command takes some 100 us, and a copy goes through two pipes."""
+        """Rough rates. Each command takes about 100 us, and copies pass through two pipes."""
         return Peaks({"f32": 2e10}, bandwidth=5e8, launch=1e-4)
 
     # -- the process ------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class RemoteEngine(Engine):
                 self.native.stdin.write(message)
                 self.native.stdin.flush()
                 is_well, value, *times = pickle.load(self.native.stdout)
-            except Exception:  # the process has ended, or half of a message is left in a pipe
+            except Exception:  # the process has ended, or a pipe contains an incomplete message
                 self._give_up()
                 self.check()
         if not is_well:
@@ -139,7 +139,7 @@ class RemoteEngine(Engine):
         self._has_failed = True
         self.native.kill()
         self.native.wait()
-        with suppress(OSError):  # it holds the rest of a request
+        with suppress(OSError):  # the pipe may hold the rest of a request
             self.native.stdin.close()
 
     # -- memory -----------------------------------------------------------------------------------
@@ -157,11 +157,11 @@ class RemoteEngine(Engine):
         return RemoteBuffer(self, number, nbytes)
 
     def free(self, buffer: RemoteBuffer) -> None:
-        """Let the next request free the buffer. Commands keep their memories until they end."""
+        """Free the buffer with the next request. Commands keep their memories until they end."""
         self._freed.append(buffer.number)
 
     def owns(self, buffer: object, nbytes: int) -> bool:
-        """Whether the buffer is one of this engine's process."""
+        """Whether the buffer is in this engine's process."""
         return (
             isinstance(buffer, RemoteBuffer) and buffer.engine is self and buffer.nbytes >= nbytes
         )

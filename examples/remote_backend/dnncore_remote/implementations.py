@@ -1,4 +1,4 @@
-"""What the device computes: tensors of plain formats, without post-ops."""
+"""The implementations of the device: tensors in plain formats, without post-ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Kernel(backend.Executable):
         self.parameters = parameters
 
     def bind(self, memories: Sequence[backend.Memory], scratchpad: Any) -> backend.Run:
-        """Return a run. Its commands keep the memories until they end."""
+        """Return a run. Its commands keep the memories alive until they end."""
         views = [_view(memory) for memory in memories]
 
         def work() -> tuple[float, float]:
@@ -36,7 +36,7 @@ class Kernel(backend.Executable):
 
 def _view(memory: backend.Memory) -> View:
     desc, size = memory.desc, memory.desc.itemsize
-    dtype = "f4" if desc.data_type == "f32" else f"V{size}"  # the others are only copied
+    dtype = "f4" if desc.data_type == "f32" else f"V{size}"  # other types are only copied
     strides = tuple(stride * size for stride in desc.strides)
     return memory.buffer.number, desc.dims, dtype, desc.offset0 * size, strides
 
@@ -52,7 +52,7 @@ KERNELS: dict[type, tuple[str, tuple[str, ...], Collection[str]]] = {
 
 
 class Numpy(backend.Implementation[Any]):
-    """The device's kernels, which numpy computes."""
+    """The kernels of the device, which computes with numpy."""
 
     name = "remote:numpy"
 
@@ -60,7 +60,7 @@ class Numpy(backend.Implementation[Any]):
         self.data_types = data_types
 
     def accept(self, op: Any, attr: Any, engine: Any, hint: Any) -> Any:
-        """Accept what a kernel computes. A format `any` becomes row-major."""
+        """Accept the operations of the kernels. A format `any` becomes row-major."""
         if attr.post_ops:
             return backend.Refused("attribute", f"no post-ops; got {attr.post_ops[0].kind}")
         op = op.resolve_any(**{a.name: "abcdefghijkl"[: d.ndims] for a, d in op.tensors()})

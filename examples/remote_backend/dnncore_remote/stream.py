@@ -1,4 +1,4 @@
-"""Streams and events. Each stream has a thread, which waits for events and talks to the device."""
+"""Streams and events. Each stream has a thread, which waits for events and sends requests."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class RemoteEvent(Event):
         self._ended.release()
 
     def settle(self, timeout: float | None = None) -> None:
-        """Block until the command has ended, well or not."""
-        if self._is_done:  # then no signal handler finds the lock held by its own thread
+        """Block until the command has ended, successfully or not."""
+        if self._is_done:  # do not acquire the lock: a signal handler's own thread may hold it
             return
         if self._engine.is_forked:  # the stream's thread is in the parent
             self._engine.check()
@@ -63,12 +63,12 @@ class RemoteEvent(Event):
 
     @property
     def start(self) -> float | None:
-        """When the device began; None without profiling, and before the end."""
+        """The time at which the device began; None without profiling, and before the end."""
         return self._times[0]
 
     @property
     def end(self) -> float | None:
-        """When the device ended; otherwise as `start`."""
+        """The time at which the device ended; None as for `start`."""
         return self._times[1]
 
 
@@ -87,7 +87,7 @@ class RemoteStream(Stream):
         weakref.finalize(self, self._commands.put, None).atexit = False
 
     def submit(self, work: Work, wait_for: Sequence[Event] = ()) -> RemoteEvent:
-        """Queue a command. `work` keeps the memories, so that none is freed in flight."""
+        """Queue a command. `work` keeps the memories alive until the command has ended."""
         self.engine.check()
         event, errors, lag = RemoteEvent(self.engine), self._errors, self.lag or 0.0
         is_timed = self.profiling

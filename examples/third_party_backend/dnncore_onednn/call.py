@@ -26,7 +26,7 @@ def new_stream(library: Library) -> Owned:
 
 
 class Call:
-    """A primitive with its arguments. arguments: oneDNN's array of them."""
+    """A primitive with its arguments. arguments: oneDNN's array of arguments."""
 
     __slots__ = ("_count", "_execute", "_handle", "_owned", "_wait", "arguments")
 

@@ -23,7 +23,7 @@ class Description:
     numbers: the possible arguments of an execution by name, with oneDNN's enumerators.
     hint: the forward primitive descriptor of a gradient; by default it is made from `op`.
 
-    Raises `Unsupported` if oneDNN implements the problem not at all, `OneDnnError` if it fails.
+    Raises `Unsupported` if oneDNN does not implement the problem, and `OneDnnError` if it fails.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Description:
 
     @property
     def descs(self) -> dict[str, MemoryDesc]:
-        """The arguments that are present, with all formats chosen; the workspace is oneDNN's."""
+        """Descriptors of the present arguments, with all formats chosen, and oneDNN's workspace."""
         extra = self._extra
         found = {name: extra.get(name) or self._desc(name) for name in self.numbers}
         return {name: desc for name, desc in found.items() if desc is not None}
@@ -83,7 +83,7 @@ class Description:
         return self.layouts.library.made("primitive_create", "primitive_destroy", self.pd)
 
     def advance(self) -> bool:
-        """Go on to oneDNN's next implementation. False after the last one."""
+        """Switch to oneDNN's next implementation. Returns False after the last one."""
         return not self.layouts.library.functions.dnnl_primitive_desc_next_impl(self.pd)
 
     def argument(self, name: str) -> tuple[int, Owned | Handle | None]:
@@ -96,9 +96,9 @@ class Description:
         return number, Handle(md) if self.layouts.is_present(md) else None
 
     def again(self, op: Operation) -> Description:
-        """The same implementation of the problem, with formats chosen, for the present threads.
+        """The same implementation with the chosen formats, for the current number of threads.
 
-        Raises `Unsupported` if oneDNN chooses others for them.
+        Raises `Unsupported` if oneDNN lacks this implementation for this number.
         """
         hint = self.hint and self.hint.again(self.hint.op)
         found = Description(self.layouts, op, self.attr, hint)

@@ -1,11 +1,11 @@
-"""Problems that are refused, because oneDNN computes them unlike dnncore or damages memory.
+"""Problems that are refused because oneDNN's results differ from dnncore's, or it damages memory.
 
-oneDNN accepts all of them. The rows were found with dnncore's conformance kit, on a processor with
-AVX-512 and oneDNN 3.2. `jit` is in the names of oneDNN's implementations that generate code; the
+oneDNN accepts all of these problems. dnncore's conformance kit found the rows, on a processor with
+AVX-512 and oneDNN 3.2. The names of oneDNN's implementations that generate code contain `jit`. The
 others are plain loops, whose names begin with `ref` or `simple`.
 
-With `DNNCORE_ONEDNN_FINITE=1`, the user promises that each number is 0, or from 1e-12 to 1e12 in
-size. Then problems that oneDNN computes otherwise only for other numbers are not refused.
+With `DNNCORE_ONEDNN_FINITE=1`, the user promises that each number is 0, or has a size from 1e-12 to
+1e12. Then problems are not refused if oneDNN's results differ only for other numbers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NOT_PRODUCTS: Operations = (
     backend.Binary, backend.PoolingForward, backend.Reduction, backend.SoftmaxForward, backend.Sum,
 )  # fmt: skip
 
-# Every element is computed by one thread, in one order.
+# One thread computes each element, in a fixed order.
 DETERMINISTIC: Operations = (
     backend.Binary, backend.EltwiseForward, backend.EltwiseBackward, backend.LRNForward,
     backend.PoolingForward, backend.Reorder, backend.SoftmaxForward, backend.SoftmaxBackward,
@@ -64,7 +64,7 @@ DETERMINISTIC: Operations = (
 
 # -- post-ops --------------------------------------------------------------------------------------
 
-# The kinds that oneDNN applies. It ignores others, or fails when it executes.
+# The kinds that oneDNN applies. It ignores other kinds, or fails during execution.
 POST_OPS: dict[type[Operation], tuple[str, ...]] = {
     **dict.fromkeys(LAYERS, ("eltwise", "sum", "binary", "prelu")),
     backend.Binary: ("eltwise", "sum", "binary"),
@@ -89,7 +89,7 @@ OF_INTEGERS: tuple[str, ...] = ("abs", "clip", "clip_v2", "relu", "round", "squa
 
 
 def _is_of_integers(op: Operation) -> bool:
-    """Whether an operation adds up products of integers."""
+    """Whether an operation is a sum of products of integers."""
     if not isinstance(
         op, backend.ConvolutionForward | backend.InnerProductForward | backend.MatMul
     ):
@@ -134,9 +134,9 @@ def _prelu_refusal(post_op: PostOp) -> str | None:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Problems of some operations that some of oneDNN's implementations compute otherwise.
+    """Problems for which the results of some of oneDNN's implementations differ from dnncore's.
 
-    implementations: a pattern of their names. applies: whether it is such a problem.
+    implementations: a pattern of their names. applies: whether a problem is such a problem.
     """
 
     operations: Operations
@@ -147,7 +147,7 @@ class Deviation:
 
 
 def _of(*algorithms: str) -> Rule:
-    """Whether the algorithm is one of these, also if a gradient is computed from dst."""
+    """Whether the algorithm is one of these. Names for gradients from dst count as the same."""
     return lambda op, _attr: op.algorithm.removesuffix(FROM_DST) in algorithms
 
 
@@ -158,7 +158,7 @@ def _between(sources: str, targets: str) -> Rule:
 
 
 def _makes_integers(op: Any, _attr: Attributes) -> bool:
-    """Whether results are integers of numbers that may be NaN, such as those of 0 / 0."""
+    """Whether results are integers, converted from numbers that may be NaN, such as 0 / 0."""
     read = [desc for argument, desc in op.tensors() if argument.direction == "in"]
     may_be_nan = any(map(_is_float, read)) or getattr(op, "algorithm", "") == "div"
     return may_be_nan and op.result.data_type in ("s32", "s8", "u8")
@@ -182,12 +182,12 @@ def _has_bias_with_gaps(op: Any, _attr: Attributes) -> bool:
 
 
 def _is_finished(op: Any, attr: Attributes) -> bool:
-    """Whether a kernel adds a bias or applies post-ops after the product."""
+    """Whether bias or post-ops follow the product."""
     return op.bias is not None or bool(attr.post_ops)
 
 
 def _may_leave_s32(op: Any, attr: Attributes) -> bool:
-    """Whether a result of s32 is computed in f32 and may be too large."""
+    """Whether an s32 result is computed in f32 and may exceed the range of s32."""
     if op.result.data_type != "s32":
         return False
     if attr.scales or attr.post_ops:
@@ -322,7 +322,7 @@ ROWS = DEVIATIONS if ONLY_FINITE else (*DEVIATIONS, *OF_SPECIAL_NUMBERS)
 
 
 def refusal(op: Operation, attr: Attributes, impl_name: str = "") -> Refused | None:
-    """The first deviation that applies to all implementations, or to the named one."""
+    """The refusal by the first deviation that applies to all implementations, or to `name`."""
     for post_op in attr.post_ops:
         text = _post_op_refusal(op, post_op)
         if text is not None:
@@ -334,7 +334,7 @@ def refusal(op: Operation, attr: Attributes, impl_name: str = "") -> Refused | N
 
 
 def _cause(op: Operation, kind: RefusalKind) -> str:
-    """The part of the problem that a refusal of this kind is about."""
+    """The part of the problem that causes a refusal of this kind."""
     descs = [(argument.name, desc) for argument, desc in op.tensors()]
     if kind == "type":
         return ", ".join(f"{name} of {desc.data_type}" for name, desc in descs)

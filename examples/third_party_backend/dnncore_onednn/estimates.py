@@ -1,4 +1,4 @@
-"""Estimates of seconds, as a share of what the engine's peaks permit."""
+"""Estimated efficiencies: the time at the engine's peaks, divided by the estimated time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dnncore.backend import Operation
 
 __all__ = ["efficiency"]
 
-# Medians of oneDNN 3.2 on the problems of docs/benchmarks.md, on an AMD EPYC with AVX-512 and two
-# threads. Those above 1 are of tensors that stay in a cache.
+# Medians for oneDNN 3.2 on the problems of docs/benchmarks.md, on an AMD EPYC with AVX-512 and two
+# threads. Values above 1 are possible because some tensors remain in a cache.
 EFFICIENCY: dict[type[Operation], float] = {
     backend.Binary: 1.5,
     backend.ConvolutionForward: 0.95,
@@ -27,7 +27,7 @@ EFFICIENCY: dict[type[Operation], float] = {
     backend.SoftmaxBackward: 1.6,
 }
 OTHERS = 0.4
-PLAIN = 0.01  # of plain loops, whose names begin with `ref` or `simple`
+PLAIN = 0.01  # for plain loops, whose names begin with `ref` or `simple`
 
 
 def efficiency(op: Operation, impl_name: str) -> float:

@@ -32,7 +32,7 @@ ROUNDS = ("bf16", "f16", "tf32", "any")  # values of `fpmath`
 
 
 class OneDnn(Implementation[Operation]):
-    """oneDNN's first implementation that computes the problem as dnncore does."""
+    """oneDNN's first implementation whose results agree with dnncore's definition."""
 
     name = "onednn:any"
     data_types = (
@@ -41,7 +41,7 @@ class OneDnn(Implementation[Operation]):
     attributes = ("scales", "zero_points", "groups", "operand_types", "sum_zero_point")
 
     def accept(self, op: Operation, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Let oneDNN describe the problem. This takes 0.1 to 0.4 ms and compiles nothing."""
+        """Make oneDNN's description of the problem. This takes 0.1 to 0.4 ms, without compiling."""
         reason = THREADS.refusal(engine.num_threads)
         if reason is not None:
             return Refused("device", f"oneDNN {LIBRARY.version}: {reason}")
@@ -75,7 +75,7 @@ class OneDnn(Implementation[Operation]):
 
 
 def _notes(attr: Attributes, impl_name: str) -> set[str]:
-    """The notes of an implementation, which its name in oneDNN shows."""
+    """The notes of an implementation, derived from its name in oneDNN."""
     notes = {"library"}
     if "jit" in impl_name:
         notes.add("compiles")
@@ -87,10 +87,10 @@ def _notes(attr: Attributes, impl_name: str) -> set[str]:
 
 
 def _described(op: Operation, attr: Attributes, hint: Any) -> Description | Refused:
-    """oneDNN's description by its first implementation without a deviation.
+    """The description by oneDNN's first implementation without a deviation.
 
-    The forward operation is that of the hint, if the user gave it. For products, only oneDNN's
-    first choice counts, because its plain loops take about a thousand times as long.
+    If the user gave a hint, it provides the forward operation. For products, only oneDNN's first
+    implementation is considered, because its plain loops take about a thousand times as long.
     """
     asks = attr.deterministic and not is_deterministic(op)
     own = replace(attr, scratchpad="user", deterministic=asks)

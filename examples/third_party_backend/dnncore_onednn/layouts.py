@@ -22,8 +22,8 @@ INNER_COUNT, INNER_SIZES, INNER_DIMS, STRIDES = 263, 264, 265, 14
 class Layouts:
     """Converts memory descriptors.
 
-    A layout that dnncore cannot express becomes opaque, `onednn:PROCESS:N`. This object converts it
-    back. Its name contains the process, because another process cannot know layout number N.
+    A layout that dnncore cannot express becomes the opaque format `onednn:PROCESS:N`. This object
+    converts it back. The name contains the process, because N is known only there.
     """
 
     def __init__(self, library: Library) -> None:
@@ -87,7 +87,7 @@ class Layouts:
         used = [i for i, number in enumerate(desc.physical_shape[: len(dims)]) if number > 1]
         same = (
             desc.padded_dims == self._dims(md, PADDED_DIMS, len(dims))
-            and desc.nbytes == self.nbytes(md)  # else there are data after the values
+            and desc.nbytes == self.nbytes(md)  # otherwise oneDNN stores data after the values
             and all(desc.strides[i] == steps[i] for i in used)
         )
         return desc if same else None

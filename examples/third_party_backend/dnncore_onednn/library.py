@@ -20,9 +20,9 @@ PACKAGE = "onednn-cpu-gomp"
 Handle = ctypes.c_void_p
 Dims = ctypes.c_int64 * 12
 
-CPU = 1  # the kind of engine
+CPU = 1  # oneDNN's number for the engine kind CPU
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL"}
-# Table -> where its enumerators are. dnnl_<table>2str returns their names.
+# Table -> range of its enumerators. dnnl_<table>2str returns their names.
 TABLES: dict[str, Iterable[int]] = {
     "alg_kind": (*range(0xC00), *range(0x1FFF0, 0x20000), *range(0x2FFF0, 0x30010)),
     "prop_kind": range(256),
@@ -39,11 +39,11 @@ class OneDnnError(ExecutionError):
 
 
 class Unsupported(OneDnnError):
-    """The loaded oneDNN does not implement the problem or cannot express it."""
+    """The loaded oneDNN does not implement a problem or cannot express it."""
 
 
 class Owned:
-    """An object of oneDNN, which is destroyed together with this one. ctypes passes its handle."""
+    """Owns an object of oneDNN and destroys it at the end. ctypes passes the object's handle."""
 
     __slots__ = ("_as_parameter_", "_destroy", "handle")
 
@@ -83,7 +83,7 @@ class Library:
         return hasattr(self.functions, f"dnnl_{function}")
 
     def made(self, function: str, destroy: str, *arguments: Any) -> Owned:
-        """A new object, which dnnl_<function> makes. Raises `OneDnnError`."""
+        """Return a new object made by dnnl_<function>. Raises `OneDnnError`."""
         handle = Handle()
         self(function, ctypes.byref(handle), *arguments)
         return Owned(handle, getattr(self.functions, f"dnnl_{destroy}"))
@@ -128,7 +128,7 @@ def _functions(path: Path) -> ctypes.CDLL:
 
 @functools.cache
 def load(path: Path) -> Library:
-    """The library at a path, loaded once. Raises `EngineUnavailable`."""
+    """Load the library at a path, once. Raises `EngineUnavailable`."""
     try:
         library = Library(path)
     except (OSError, AttributeError, OneDnnError) as error:

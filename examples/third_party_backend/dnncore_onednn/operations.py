@@ -68,12 +68,12 @@ PRODUCTS = (
 )  # fmt: skip
 INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64}  # other numbers are floats
 FLOATS = ("f32", "f16", "bf16")
-APPLY_TO_INTEGERS = 1  # weights of integers are converted to a floating type
+APPLY_TO_INTEGERS = 1  # convert integer weights to a floating-point type
 FPMATH = {"ieee": "strict"}  # dnncore's name -> oneDNN's, if they differ
 
 SCRATCHPAD = 80  # the enumerator of this argument, as in dnnl_types.h
-MOST_LOOPS = 12  # of oneDNN's copies. With more, oneDNN 3.2 writes past an array and aborts.
-POST_OP = 32768  # * (i + 1) + the enumerator of src1 or weights: the operand of step i
+MOST_LOOPS = 12  # in oneDNN's reorders. With more, oneDNN 3.2 writes past an array and aborts.
+POST_OP = 32768  # operand of step i: POST_OP * (i + 1) + the enumerator of src1 or weights
 
 
 def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[Any]]:
@@ -94,7 +94,7 @@ def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[A
 
 
 def _check_loops(op: Operation) -> None:
-    """Raise `Unsupported` for copies with more dims and blocks than oneDNN has loops for."""
+    """Raise `Unsupported` for reorders whose dims and blocks need more loops than oneDNN has."""
     if not isinstance(op, backend.Reorder | backend.Sum):
         return
     for _, desc in op.tensors():
@@ -168,7 +168,7 @@ def attributes(layouts: Layouts, op: Operation, attr: Attributes) -> Owned:
 
 
 def _decompresses(op: Operation) -> bool:
-    """Whether weights have fewer bits than src, whose type is a floating one."""
+    """Whether src has a floating-point type, and weights have fewer bits."""
     if not isinstance(op, backend.MatMul | backend.InnerProductForward):
         return False
     return op.src.data_type in FLOATS and op.src.data_type != op.weights.data_type

@@ -1,8 +1,8 @@
 """The padding of blocked results.
 
-dnncore demands zeros there. oneDNN multiplies the padding of its factors, too, so a NaN or an
-infinity in one factor leaves NaN in the padding of the result. Some of its plain loops leave other
-numbers there.
+dnncore requires zeros in the padding. oneDNN also multiplies the padding of the factors. So NaN or
+infinity in one factor causes NaN in the padding of the result. Some of oneDNN's plain loops write
+other numbers to the padding.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def padding_of(memory: Memory) -> list[np.ndarray[Any, Any]]:
 
 
 def _places(desc: MemoryDesc, dim: int) -> list[Index]:
-    """Where the indices of a dim are beyond its size, in the array of `desc.physical_shape`.
+    """The parts of the array of `desc.physical_shape` in which a dim's index exceeds its size.
 
-    The digits of an index are its block and its place in each inner block. An index is beyond the
-    last one if its first digit that differs from the last one's is larger.
+    An index consists of digits: its block and its position in each inner block. It is larger than
+    the last index if, in the first digit that differs from the last index's digit, it is larger.
     """
     if desc.dims[dim] == desc.padded_dims[dim]:
         return []

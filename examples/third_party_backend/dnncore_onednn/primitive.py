@@ -39,9 +39,9 @@ class Streams(threading.local):
 
 
 def _built(description: Description, threads: Threads, count: int) -> Owned:
-    """Build a primitive in a thread of its own. Raises `OneDnnError`.
+    """Build a primitive in a new thread. Raises `OneDnnError`.
 
-    After a failure, oneDNN's assembler reports the same error for all further code of a thread.
+    After a failure, oneDNN's assembler reports the same error for all later code of that thread.
     """
     found: list[Owned | OneDnnError] = []
 
@@ -93,7 +93,7 @@ class OneDnnPrimitive(Executable):
     def _row(self, name: str, desc: MemoryDesc) -> Row | None:
         """The argument at address 0. None if oneDNN has no such argument."""
         number, md = self.description.argument(name)
-        elements = 2 if desc.is_packed else 1  # in `itemsize` bytes
+        elements = 2 if desc.is_packed else 1  # elements per `itemsize` bytes
         start = desc.offset0 * desc.itemsize // elements if desc.format_kind == "blocked" else 0
         return None if md is None else (number, md, start)
 
@@ -110,14 +110,14 @@ class OneDnnPrimitive(Executable):
         return BoundCall(self, rows, memories, scratchpad)
 
     def padding(self, memories: Sequence[Memory]) -> list[np.ndarray[Any, Any]]:
-        """Views of the padding that must be overwritten after an execution."""
+        """Views of the padding that must be set to zero after an execution."""
         return [view for i in self._padded for view in padding_of(memories[i])]
 
     def for_one_thread(self) -> OneDnnPrimitive:
-        """The same primitive, made again for one thread, which a forked process can execute.
+        """Make the same primitive for one thread. A forked process can execute it.
 
-        Raises `ExecutionError` if oneDNN needs other memories for one thread, or cannot compute in
-        a forked process.
+        Raises `ExecutionError` if oneDNN needs other descriptors for one thread, or cannot compute
+        in a forked process.
         """
         if self._for_one_thread is None:
             reason = self.threads.refusal(self.count)
@@ -137,7 +137,7 @@ class OneDnnPrimitive(Executable):
 
 
 class BoundCall(Call):
-    """A primitive with its arguments. A call executes it in the calling thread, to the end."""
+    """A primitive with its arguments. A call executes it and returns after its end."""
 
     __slots__ = (
         "_arguments", "_padding", "_present", "_primitive", "_streams",
@@ -158,7 +158,7 @@ class BoundCall(Call):
         self._present, self._streams = primitive.threads.present, primitive.streams
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-        """Execute. The event that is returned has ended."""
+        """Execute. Returns a completed event."""
         for event in wait_for:
             event.wait()
         if self._threads.is_forked and self._thread_count > 1:

@@ -1,6 +1,6 @@
 """Scales and zero points, whose values are arguments of an execution.
 
-oneDNN 3.2 knows them by their masks. Newer versions also have groups and types of them.
+oneDNN 3.2 describes them by masks alone. Newer versions also permit groups and other types.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ARGUMENTS = {
     "diff_src": 129, "diff_dst": 145, "diff_weights": 161, "diff_bias": 169,
     "workspace": 64,
 }  # fmt: skip
-MULTIPLE_SRC = 1024  # + i: src{i} of a sum
+MULTIPLE_SRC = 1024  # src{i} of a sum: MULTIPLE_SRC + i
 QUANTIZATION = {"scales": 4096, "zero_points": 8192}  # + the enumerator of the tensor
 DEFAULT_TYPES = {"scales": "f32", "zero_points": "s32"}
 
@@ -38,7 +38,7 @@ def quantization_numbers(op: Operation, attr: Attributes) -> Iterator[tuple[str,
 
 
 def flat(desc: MemoryDesc) -> MemoryDesc:
-    """The descriptor of an argument of these attributes in oneDNN: it has one dim."""
+    """oneDNN's descriptor of an argument of these attributes, which has one dim."""
     return MemoryDesc((desc.nelems,), desc.data_type)
 
 

@@ -1,10 +1,10 @@
 """The number of threads with which oneDNN computes a call, and forked processes.
 
-OpenMP has a number per calling thread. oneDNN reads it when it makes a primitive descriptor and
-when it executes. The threads of the other runtimes have a fixed number.
+OpenMP stores the number of threads per calling thread. oneDNN reads the number when it makes a
+primitive descriptor and when it executes. In other runtimes, the number is fixed.
 
-The threads of a runtime do not exist in a forked process, and the runtime would wait for them. So
-there OpenMP gets one thread, and the other runtimes are refused.
+A forked process lacks the threads of a runtime, but the runtime would wait for them. So in a forked
+process, OpenMP uses one thread, and the other runtimes are refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Threads:
         return None
 
     def call_with(self, count: int, function: Callable[..., T], *arguments: Any) -> T:
-        """Return `function(*arguments)`. In the call, the calling thread has this number."""
+        """Return `function(*arguments)`. During the call, OpenMP uses this number of threads."""
         before = self.present()
         if before == count:
             return function(*arguments)

@@ -1,8 +1,9 @@
 """Workspaces: dnncore's public ones and oneDNN's private ones.
 
-The workspace of max pooling has the same contents in both. LRN's is private to oneDNN, whose
-contents depend on the implementation. It is opaque, and its name has this implementation and its
-layout, so that only the gradient of the same one takes it.
+The workspace of max pooling has the same contents in both libraries. The contents of LRN's
+workspace are private to oneDNN and depend on the implementation. So its format is opaque. The name
+of the format contains the implementation and the layout, so that only the gradient of the same
+implementation accepts the workspace.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["forward_of", "workspace_of"]
 
 
 def forward_of(hint: Any, layouts: Layouts) -> Description:
-    """oneDNN's forward primitive that writes the workspace of a hint; the first one if none does.
+    """oneDNN's forward primitive that writes the workspace of a hint, or the first one.
 
     hint: the primitive descriptor of a forward operation, by any implementation.
     """
@@ -30,10 +31,10 @@ def forward_of(hint: Any, layouts: Layouts) -> Description:
 
 
 def workspace_of(op: Operation, description: Description, hint: Any) -> MemoryDesc | Refused | None:
-    """The workspace that the operation writes, or reads from the hint's primitive.
+    """The workspace that the operation writes, or that it reads and the hint's primitive writes.
 
-    hint: the primitive descriptor of the forward operation, if the user gave it. A refusal if
-    oneDNN cannot read this workspace.
+    hint: the primitive descriptor of the forward operation, if the user gave it. Returns a refusal
+    if oneDNN cannot read this workspace.
     """
     given = op.workspace_desc(hint)
     if given is None:
