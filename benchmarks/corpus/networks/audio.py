@@ -1,4 +1,4 @@
-"""Networks of sounds, with convolutions along time: Conv-TasNet, QuartzNet, wav2vec 2.0."""
+"""Networks for sound, with convolutions along time: Conv-TasNet, QuartzNet, wav2vec 2.0."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def conv_tasnet(net: Net) -> None:
         y = _prelu(net, y)
         skip = net.conv(y, 128, 1, bias=True)
         total = skip if total is None else net.binary(total, skip)
-        x = net.binary(net.conv(y, 128, 1, bias=True), x)  # not read after the last block
+        x = net.binary(net.conv(y, 128, 1, bias=True), x)  # the last block's result is not used
     assert total is not None
     net.parameter(1)
     masks = net.eltwise(net.conv(net.relu(total, "0.25"), 1024, 1, bias=True), "logistic")

@@ -93,7 +93,7 @@ def efficientnet_v2(net: Net) -> None:
 
 
 def _ghost(net: Net, x: Value, channels: int, act: str) -> Value:
-    """Half of the channels from a 1x1 convolution, the others from these, each alone."""
+    """Half of the channels by a 1x1 convolution, and a depthwise convolution of this half."""
     first = conv_bn(net, x, channels // 2, 1, act)
     return net.concat(first, depthwise(net, first, 3, act))
 
@@ -128,7 +128,7 @@ def ghostnet(net: Net) -> None:
 
 
 def _shares(channels: int, count: int) -> list[int]:
-    """Channels of equal groups; the first one takes the rest."""
+    """The channels of equal groups. The first group also takes the remainder."""
     share = channels // count
     return [channels - share * (count - 1), *[share] * (count - 1)]
 

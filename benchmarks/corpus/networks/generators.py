@@ -1,4 +1,4 @@
-"""Networks that make images: pix2pix, StyleGAN, EDSR, ESRGAN."""
+"""Networks that generate images: pix2pix, StyleGAN, EDSR, ESRGAN."""
 
 from __future__ import annotations
 

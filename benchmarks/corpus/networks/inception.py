@@ -23,7 +23,7 @@ def _chain(net: Net, x: Value, *steps: Step) -> Value:
 
 
 def _module(net: Net, x: Value, *branches: tuple[Step, ...], pool: int = 0) -> Value:
-    """Branches, concatenated. pool: channels after a branch with an average; 0: a maximum, /2."""
+    """Concatenated branches. pool: channels of a branch with an average; 0: a maximum, stride 2."""
     found = [_chain(net, x, *steps) for steps in branches]
     if pool:
         average = net.pool(x, 3, stride=1, pad=1, alg="avg_np")

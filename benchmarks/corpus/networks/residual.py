@@ -1,4 +1,4 @@
-"""Networks with residuals or dense connections: ResNet and its kin, DenseNet, DPN, ConvNeXt."""
+"""Networks with residual or dense connections: ResNet and variants, DenseNet, DPN, ConvNeXt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bottleneck(
 ) -> Value:  # fmt: skip
     """A residual block of convolutions 1x1, 3x3 and 1x1. first: whether the stride is in the first.
 
-    window: of the second convolution.
+    window: the window of the second convolution.
     """
     strides = (stride, 1) if first else (1, stride)
     y = conv_bn(net, x, width, 1, stride=strides[0])

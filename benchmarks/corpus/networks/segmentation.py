@@ -88,7 +88,7 @@ def deeplab_v3(net: Net) -> None:
 
 
 def _fused(net: Net, branches: list[Value], channels: list[int], count: int) -> list[Value]:
-    """The first `count` branches, each the sum of all in its size."""
+    """The first `count` branches, each the sum of all branches after resizing to its size."""
     found = []
     for target in range(count):
         total = branches[target]

@@ -1,4 +1,4 @@
-"""Transformers of texts and images: Transformer, BERT, GPT-2, T5, ViT, Swin."""
+"""Transformers for text and images: Transformer, BERT, GPT-2, T5, ViT, Swin."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def attention(
     net: Net, x: Value, memory: Value, heads: int, width: int = 0, *, bias: bool = True,
     out_bias: bool | None = None, scaled: bool = True, biased: bool = False, masked: bool = False,
 ) -> Value:  # fmt: skip
-    """Attention of the positions of x to those of memory.
+    """Attention of the positions of x to the positions of memory.
 
-    width: features of all heads, by default those of x.
-    bias, out_bias: whether the linear layers have a bias; the last one may differ.
+    width: features of all heads together, by default the features of x.
+    bias, out_bias: whether the linear layers, and the last linear layer, have a bias.
     scaled, biased, masked: whether the scores are scaled; have a trained bias for each head and
         pair of positions, whose parameters are not counted; have a mask.
     """
@@ -46,7 +46,7 @@ def feed_forward(net: Net, x: Value, width: int, act: str, *, bias: bool = True)
 
 
 def _after(net: Net, x: Value, change: Value) -> Value:
-    """The residual, normalized after the sum."""
+    """The sum with the residual, followed by normalization."""
     return net.layer_norm(net.binary(change, x))
 
 

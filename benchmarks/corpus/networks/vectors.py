@@ -1,4 +1,4 @@
-"""Networks of vectors and points: LSTMs, DLRM, PointNet, NeRF, an autoencoder."""
+"""Networks for vectors and points: LSTMs, DLRM, PointNet, NeRF, an autoencoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ State: TypeAlias = list[tuple[Value, Value]]
 
 
 def _lstm(net: Net, inputs: list[Value], state: State) -> tuple[list[Value], State]:
-    """The last layer's results of all steps, and the state after them."""
+    """The last layer's results for all steps, and the final state."""
     last = []
     for start in state:
         hidden, cell = start
@@ -112,7 +112,7 @@ def _vector(net: Net, x: Value, *features: int) -> Value:
 
 
 def _transformed(net: Net, x: Value) -> Value:
-    """Points times a matrix, which a small network computes from them."""
+    """The points times a matrix. A small network computes the matrix from the points."""
     k, n = x.dims
     y = _vector(
         net, net.view(net.global_pool(_points(net, x, 64, 128, 1024), "max"), 1024), 512, 256

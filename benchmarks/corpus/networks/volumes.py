@@ -1,4 +1,4 @@
-"""Networks of videos and volumes: C3D, I3D, R(2+1)D, 3D U-Net."""
+"""Networks for videos and volumes: C3D, I3D, R(2+1)D, 3D U-Net."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def i3d(net: Net) -> None:
 
 
 def _factorized(net: Net, x: Value, channels: int, middle: int, stride: int = 1) -> Value:
-    """A convolution of pixels, and one along time."""
+    """A convolution over pixels, and a convolution along time."""
     steps = (1, stride, stride), (stride, 1, 1)
     x = conv_bn(net, x, middle, (1, 3, 3), stride=steps[0])
     return net.batch_norm(net.conv(x, channels, (3, 1, 1), stride=steps[1]))
