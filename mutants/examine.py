@@ -13,6 +13,7 @@ from mutants.sites import Site
 __all__ = ["examine"]
 
 GENERIC = {"dnncore", "cpu", "numba", "opencl"}  # words in the paths of many files
+EVERYWHERE = {"types"}  # words in the names of test files that cover all operations
 PER_FILE = 60.0  # seconds of tests that run per file of tests; the quickest of each kind run first
 
 
@@ -40,7 +41,7 @@ def _by_relevance(site: Site, files: list[str]) -> list[str]:
     first, *others = files
     own = {word for part in Path(site.path).parts[1:] for word in Path(part).stem.split("_")}
     own -= GENERIC
-    words = own | {word for name in own for word in RELATED.get(name, ())}
+    words = own | EVERYWHERE | {word for name in own for word in RELATED.get(name, ())}
     near = [file for file in others if words & _words(file)]
     last = [file for file, sources in ELSEWHERE.items() if fnmatch(site.path, sources)]
     ordered = [first, *sorted(near, key=lambda file: -len(own & _words(file))), *last]
