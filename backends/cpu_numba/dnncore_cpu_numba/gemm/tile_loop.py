@@ -38,13 +38,13 @@ TILE = Record(
     ("kind", "index"),
     ("batch", "bytes", "from the chunk's batches to the tile's"),
     ("a", "bytes", "offset"),
-    ("fetch", "bytes", "that are added to the chunk's"),
+    ("fetch", "bytes", "added to the chunk's fetch"),
     ("c", "bytes", "offset"),
     ("operands", Many("bytes"), "offsets"),
 )
 CHUNK = Record(
     "chunk",
-    ("batches", "bytes", "where its batches are"),
+    ("batches", "bytes", "offset of its batches"),
     ("blocks", "count"),
     ("a_advance b_advance fetch", "bytes", "see `MICROKERNEL`"),
 )

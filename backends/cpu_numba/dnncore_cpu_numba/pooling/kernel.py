@@ -51,9 +51,9 @@ FIELDS = Record(
     ("d h w", "count", "taps"),
     ("a_d a_h a_w b_d b_h b_w", "bytes", "from tap to tap"),
     ("tap tap_d tap_h tap_w", "index", "of the first tap, and steps from tap to tap"),
-    ("start divisor", "float32", "what an empty box gives, and what sums are divided by"),
-    ("ahead", "bytes", "from a to the rows that the next line of results is the first to read"),
-    ("ahead_rows", "count", "how many these are"),
+    ("start divisor", "float32", "the result of an empty box, and the divisor of sums"),
+    ("ahead", "bytes", "from a to the first new rows that the next line of results reads"),
+    ("ahead_rows", "count", "number of these rows"),
 )
 INFINITIES = {"f16": 0x7C00, "bf16": 0x7F80}  # bit patterns
 LOWEST_F32, LOWEST_F64 = -(2 - 2.0**-23) * 2.0**127, -(2 - 2.0**-52) * 2.0**1023

@@ -36,15 +36,15 @@ ROW = Record(
     "row of a program",
     ("task", "address"),
     ("distance", "bytes", "from the row to the task's parameters"),
-    ("items parts", "count", "of work, and the parts that they are cut into"),
+    ("items parts", "count", "items of work, and parts into which they are divided"),
 )
 STATE = Record(  # fields that many threads write have separate cache lines
     "state of the pool",
-    ("busy", Many("count", 8), "1 while a caller has the pool"),
+    ("busy", Many("count", 8), "1 while a caller uses the pool"),
     ("ticket", Many("count", 1)),
-    ("step", Pointer(ROW), "that is being run"),
+    ("step", Pointer(ROW), "the current step"),
     ("padding", Many("count", 6)),
-    ("done", Many("count", 8), "parts of the step"),
+    ("done", Many("count", 8), "finished parts of the step"),
 )
 PROGRAM = Record("program", ("count", "count"), ("pool", Pointer(STATE)), ("rows", Many(ROW)))
 

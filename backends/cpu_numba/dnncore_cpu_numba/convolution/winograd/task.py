@@ -33,7 +33,9 @@ from dnncore_cpu_numba.convolution.winograd.transforms import (
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 
-KERNELS = Record("kernels of a tile", ("whole last", "address", "for vectors that are"))
+KERNELS = Record(
+    "kernels of a tile", ("whole last", "address", "for whole vectors, for the last one")
+)
 MATRIX = Record(
     "operand of a convolution",
     ("address", "address"),
@@ -44,7 +46,7 @@ WINOGRAD = Record(
     ("shares blocks groups panels block tiles", "count", "block: tiles of one, tiles: all"),
     ("tiles_down tiles_across", "count", "of an image"),
     ("scratch", "address"),
-    ("share_bytes products", "bytes", "of a share's part, and in it to M"),
+    ("share_bytes products", "bytes", "size of a share's scratch, and offset of M in it"),
     ("src", "address"),
     ("src_batch src_row src_pixel src_step", "bytes", "strides"),
     ("src_vectors src_lanes", "count", "of channels: whole vectors, and lanes of the last"),
