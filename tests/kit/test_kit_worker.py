@@ -1,6 +1,7 @@
 """Cases run in a process of their own, and what happens to it happens to no one else."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,15 @@ def test_a_case_passes_and_the_process_is_kept(worker):
     results = [worker.run(PROBLEM, "cpu", "reference:*") for _ in range(3)]
     assert {result.status for result in results} == {"passed"}
     assert worker.started == started
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory from /proc")
+def test_a_process_that_has_grown_is_replaced(worker, monkeypatch):
+    started = worker.started
+    monkeypatch.setattr("dnncore.testing.running.worker.MOST_BYTES", 1 << 20)
+    results = [worker.run(PROBLEM, "cpu", "reference:*") for _ in range(2)]
+    assert {result.status for result in results} == {"passed"}
+    assert worker.started == started + 1
 
 
 def test_a_crash_is_told_by_signal_and_python_line_and_the_next_case_passes(worker):

@@ -22,15 +22,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dnncore.errors import ExecutionError
 
-__all__ = ["Died", "Process", "last_lines", "serve"]
+__all__ = ["Died", "Process", "last_lines", "resident_bytes", "serve"]
 
 START_SECONDS = 120  # time limit for imports and plugins on a busy machine
 GRACE = 5.0  # after the timeout, seconds in which the process itself prints where it hangs
 LINES = 40  # lines of printed text that a message contains
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Return the bytes of physical memory of a process, by default this one; 0 if not on Linux."""
+    try:
+        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Died(Exception):
@@ -105,6 +115,11 @@ class Process:
         """Return the text printed since the last request began."""
         return self._live.printed(self._mark) if self._live else ""
 
+    @property
+    def resident_bytes(self) -> int:
+        """The bytes of physical memory of the process; 0 if there is none or if it is unknown."""
+        return resident_bytes(self._live.pid) if self._live else 0
+
     def _start(self) -> _Live:
         self._live = live = _Live(self._command, self._environment)
         self.started += 1
@@ -143,6 +158,7 @@ class _Live:
             stderr=self._output,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         )
+        self.pid = self._process.pid
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
 

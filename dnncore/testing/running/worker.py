@@ -34,6 +34,12 @@ MOST_HANGS = 3
 """The number of successive cases that may hang. If a device does not reply, a run would take days.
 """
 
+MOST_BYTES = 3 << 30
+"""The physical memory beyond which a process is replaced.
+
+With Intel's OpenCL runtime, each program takes 3 MB that are freed but not returned to the system.
+"""
+
 
 class _Request(NamedTuple):
     problem: str
@@ -44,7 +50,7 @@ class _Request(NamedTuple):
 
 
 class Worker:
-    """Runs cases in order in a spawned process, which is replaced if it dies.
+    """Runs cases in order in a spawned process, which is replaced if it dies or grows too large.
 
     timeout: the time limit of each check of a case, in seconds.
     plugins: modules that the process registers as `dnncore.register` does, for backends that are
@@ -113,7 +119,10 @@ class Worker:
             failure = Failure("worker", name or impl, f"{where}{death}")
             return CaseResult(problem, engine, "failed", (failure,), (), (), 1, spent)
         self._hangs = 0
-        return self._judge(result, self._process.printed(), impl)
+        judged = self._judge(result, self._process.printed(), impl)
+        if self._process.resident_bytes > MOST_BYTES:
+            self._process.close()
+        return judged
 
     def _judge(self, result: CaseResult, printed: str, impl: str) -> CaseResult:
         if self._forbidden is None or not self._forbidden.search(printed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import dnncore as dnn
 from dnncore.cache import primitives
 from dnncore.selection import ranking
 from dnncore.store import cache_root
+from dnncore.testing.running.process import resident_bytes
 
 __all__ = ["LEAST_SAMPLES", "growth", "measure"]
 
@@ -40,7 +40,7 @@ def measure(engines: Sequence[str]) -> dict[str, int]:
     for _ in range(2):
         gc.collect()
     return {
-        "resident bytes": _resident(),
+        "resident bytes": resident_bytes(),
         "blocks of Python": sys.getallocatedblocks(),
         "open files": _entries(Path("/proc/self/fd")),
         "threads": threading.active_count(),
@@ -72,14 +72,6 @@ def growth(samples: Sequence[dict[str, int]]) -> list[str]:
 
 def _median(values: list[int]) -> int:
     return sorted(values)[len(values) // 2]
-
-
-def _resident() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:  # not Linux
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _entries(folder: Path) -> int:
