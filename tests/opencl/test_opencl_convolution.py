@@ -28,6 +28,7 @@ from dnncore.comparison.fills import fill_inputs, fill_normal
 from dnncore.planning.toom_cook import F43, error_factor
 from dnncore.problem import read
 from dnncore.testing import run_case
+from dnncore.testing.running.worker import Worker
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 
@@ -99,6 +100,16 @@ def test_sums_of_groups_leave_out_pixels_beyond_the_result(target, stag):
     result = run_case(problem, target.engine, impl="opencl:direct:groups", checks=("special",))
     assert result.executed
     assert not result.failures
+
+
+def test_grouped_kernels_with_long_epilogues_are_compiled(target):
+    """Intel's compiler crashed for this kernel until it compiled no lanes of work-items."""
+    shape = "g9mb66_ic9oc27_id1od2kd1sd1dd0pd0_ih1oh2kh1sh2dh0ph1_iw7ow7kw1sw1dw0pw0"
+    options = "--dtag=caEbD2d4e16e2e --attr-post-ops=linear:1+gelu_erf"
+    problem = f"--conv --stag=aceBd16b6b4b --wtag=eFabcd4f4f {options} {shape}"
+    with Worker() as worker:
+        result = worker.run(problem, target.engine_name, "opencl:direct:groups", ("integers",))
+    assert result.status == "passed", str(result)
 
 
 def test_kernels_for_cpus_do_not_return_before_barriers():

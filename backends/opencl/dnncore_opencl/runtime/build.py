@@ -22,7 +22,7 @@ import numpy as np
 from dnncore.backend import BuildError, DiskStore, cache_count, uninterrupted
 from dnncore_opencl.devices.discovery import Native, device_type, pyopencl
 from dnncore_opencl.devices.handles import handles
-from dnncore_opencl.devices.intel import without_lanes_of_items
+from dnncore_opencl.devices.intel import CRASHING, without_lanes_of_items
 from dnncore_opencl.devices.pocl_declarations import WITHOUT_HEADER, declarations, is_quicker
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.ptx import uncovered
@@ -83,7 +83,7 @@ class Builder:
         optimization slow.
         """
         source = launch.source.text
-        if math.prod(launch.local_size) == 1:
+        if math.prod(launch.local_size) == 1 or launch.kernel in CRASHING:
             source = without_lanes_of_items(self._native.device, source)
         base = self._exact_options if launch.source.is_exact else OPTIONS
         if device_type(self._native.device) != "cpu":
