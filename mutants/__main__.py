@@ -142,7 +142,7 @@ class Run:
 )
 @click.option(
     "--seconds", default=0.0, type=click.FloatRange(0),
-    help="End after this time, whatever is at work; 0 is no limit.",
+    help="Stop after this many seconds. Unfinished mutants do not count. 0 is no limit.",
 )  # fmt: skip
 @click.option(
     "--jobs", default=3, show_default=True, type=click.IntRange(1),

@@ -1,4 +1,4 @@
-"""Convolution in groups by tensor cores, their instructions told in plain OpenCL C."""
+"""Grouped convolution by tensor cores. Plain OpenCL C emulates their instructions."""
 
 from __future__ import annotations
 

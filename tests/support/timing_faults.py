@@ -336,7 +336,7 @@ class LastEventOnly(Timely):
 
 
 class LastOfAStream(Timely):
-    """Of several events of one stream, a launch waits only for the last one in the list."""
+    """A launch waits only for the last listed event of each stream."""
 
     def launch(self, stream, function, memories, wait_for):
         latest = {getattr(event, "queue", event): event for event in wait_for}

@@ -96,7 +96,7 @@ class Description:
         return number, Handle(md) if self.layouts.is_present(md) else None
 
     def again(self, op: Operation) -> Description:
-        """The same implementation with the chosen formats, for the current number of threads.
+        """Return this implementation with the chosen formats, for the current number of threads.
 
         Raises `Unsupported` if oneDNN lacks this implementation for this number.
         """

@@ -32,7 +32,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 DEPTH = 1024  # most k of a chunk; its panel takes a quarter of a second-level cache
 MOST_CHUNKS = 4096  # each is an entry of a table
 SHARED_DEPTH = 256  # most k of a chunk if tiles share B; its panel, 48 KB, fits a first-level cache
-SHARED_VECTORS = 3  # vectors of such a panel
+SHARED_VECTORS = 3  # width, in vectors, of a panel of B that tiles share
 IN_PLACE_BYTES = 64 << 10  # a plain B of at most this size is not packed
 FEW_ROWS = 16  # a plain B is not packed for at most this number of rows
 COPY_COST = 64  # multiply-adds in the time of copying one element; measured

@@ -28,7 +28,7 @@ STREAMED_ROWS = 64  # most rows for which reading B limits the speed; more are b
 
 UNFUSED = 0.65  # speed without fused multiply-adds, relative to them; measured
 # Times for one row of an AVX2 tile with less than one vector of columns: a multiply-add, and the
-# masked store. Unit: a multiply-add of such a row with AVX-512. Measured on Zen 5.
+# masked store. The unit is the time of a multiply-add of one row with AVX-512. Measured on Zen 5.
 EDGE_MULTIPLY_ADD, EDGE_STORE = 0.8, 12
 MOST_WAITING = 0.05  # part of the threads' time that may be spent waiting for the last item
 

@@ -73,7 +73,7 @@ class Spread:
 
     @property
     def padded_dims(self) -> tuple[int, ...]:
-        """The same as `dims`."""
+        """The padded dims. They equal `dims`, because the tensor of values is plain."""
         return self.dims
 
     @classmethod
