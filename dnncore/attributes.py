@@ -193,7 +193,8 @@ class Attributes:
     deterministic: allow only implementations whose result does not depend on timing.
     fpmath: the arithmetic allowed for f32 data. "strict" allows any arithmetic whose sums are as
         exact as in f32. "ieee" allows only f32 arithmetic for each product and each sum. "tf32",
-        "bf16" and "f16" allow rounding to this type before products, "any" to any type.
+        "bf16" and "f16" allow rounding to this type before products, "any" to any type. For bf16
+        data, only "ieee" matters: it forbids instructions that take subnormal numbers as 0.
     scratchpad_limit: the most bytes of scratchpad that an implementation may need; None for no
         limit.
     scales: the scales of tensors, such as `{"src": Scales(), "weights": Scales(mask=1)}`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba")
@@ -10,6 +11,7 @@ from checks import Target, check
 from dnncore_cpu_numba.gemm import product, tiling
 
 import dnncore as dnn
+from dnncore.problem import read
 
 CPU = Target("cpu", "cpu", skip_impl="reference:*")
 
@@ -62,3 +64,26 @@ def test_inner_product(direction):
         check(CPU, dnn.InnerProductForward("forward_inference", src=src, weights=weights, dst=dst))
     else:
         check(CPU, dnn.InnerProductBackwardData(diff_src=src, weights=weights, diff_dst=dst))
+
+
+@pytest.mark.parametrize("text", [
+    "--matmul --dt=bf16:bf16:f32 3x64:64x5",
+    "--ip --dir=FWD_D --dt=bf16:bf16:f32 mb3ic64oc5",
+    "--ip --dir=BWD_W --dt=bf16:f32:bf16 mb64ic3oc5",
+    "--conv --dir=FWD_D --dt=bf16:bf16:f32 mb1ic64ih1oc5oh1kh1ph0",
+    "--conv --dir=BWD_D --dt=f32:bf16:bf16 mb1ic5ih1oc64oh1kh1ph0",
+    "--conv --dir=BWD_W --dt=bf16:f32:bf16 mb64ic3ih1oc5oh1kh1ph0",
+])  # fmt: skip
+def test_subnormal_numbers_of_bf16_count_with_fpmath_ieee(text):
+    (problem,) = read(text)
+    cpu = dnn.engine("cpu")
+    served = list(dnn.primitive_descs(problem.op, cpu, dnn.Attributes(fpmath="ieee")))
+    assert len(served) > 1  # one is the reference
+    for pd in served:
+        memories = {name: dnn.Memory(desc, cpu) for name, desc in pd.descs.items()}
+        factors = [memories[a.name] for a, _ in pd.arguments if a.direction == "in"]
+        for memory, value in zip(factors, (2.0**-127, 2.0**127), strict=True):
+            values = np.full(memory.desc.dims, value, memory.desc.dtype)
+            memory.desc.pack(values, memory.buffer)
+        pd.primitive().execute(cpu.stream(), **memories).wait()
+        assert np.all(memories[pd.op.result_name].numpy() == 64), pd.impl_name

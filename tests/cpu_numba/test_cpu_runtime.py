@@ -1,6 +1,7 @@
 """The runtime of the CPU backend: tasks, programs, the driver, threads and the store of code."""
 
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -477,3 +478,38 @@ for algorithm in ("abs", "square", "abs"):
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout.split()) == (0, ["[3.]", "[9.]", "[3.]"]), done.stderr
+
+
+FLUSHED = """
+    import ctypes, sys
+    import numpy as np
+    import dnncore as dnn
+
+    dnn.set_num_threads(2)
+    desc = dnn.MemoryDesc((512, 4096))
+    op = dnn.EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
+    call = dnn.PrimitiveDesc(op, impl="cpu_numba:*").primitive()
+    memories = {"src": dnn.Memory(desc), "dst": dnn.Memory(desc)}
+    memories["src"].numpy()[:] = np.float32(2.0**-140)
+    run, stream = call.bind(**memories), dnn.engine().stream()
+    libm, environment = ctypes.CDLL("libm.so.6"), (ctypes.c_uint32 * 8)()
+    libm.fegetenv(environment)
+    usual = environment[7]
+    environment[7] |= int(sys.argv[1], 16)
+    libm.fesetenv(environment)
+    for _ in range(5):
+        run(stream).wait()
+    libm.fegetenv(environment)
+    print(hex(environment[7] & ~0x3F ^ usual & ~0x3F))  # without the flags of exceptions
+    environment[7] = usual
+    libm.fesetenv(environment)
+    print(np.unique(memories["dst"].numpy().view(np.uint32)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="its libm")
+@pytest.mark.parametrize("bits", ["0x8040", "0x2000"], ids=["flushing", "rounding down"])
+def test_the_callers_control_of_arithmetic_has_no_effect_and_is_kept(bits):
+    program = [sys.executable, "-c", textwrap.dedent(FLUSHED), bits]
+    printed = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert printed.split("\n")[:2] == [bits, f"[{2**9}]"]

@@ -370,6 +370,9 @@ class PlannedImplementation(Implementation[OpT]):
             return Refused("type", f"has no products of {' and '.join(factors)}")
         if self.isa in DOT_ISAS and (arithmetic.group == 1 or not arithmetic.is_native(self.isa)):
             return Refused("type", f"{self.isa.name} has no products of {op.data_type} of its own")
+        if arithmetic.a == "bf16" and attr.fpmath == "ieee":
+            text = f"fpmath ieee keeps subnormal numbers; {self.isa.name} takes them as 0"
+            return Refused("attribute", text)
         rows = len(attr.operands()) + len(attr.post_ops)  # each post-op may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")

@@ -10,6 +10,10 @@ such as the one for Ctrl-C. On x86 the interval is measured with the processor's
 which takes a few nanoseconds to read. Programs of one step do not read it. On other processors a
 program returns after 64 steps.
 
+On x86, steps run with the usual control of floating-point arithmetic, whatever the caller's is:
+subnormal numbers are kept, and results are rounded to nearest. Otherwise the parts of the caller
+and those of other threads could differ, for instance after `torch.set_flush_denormal(True)`.
+
 The pool's `STATE` is shared by all threads. The *ticket* is one word with the number of the current
 step (its epoch), the number of its parts, and the next part to claim. Claiming a part is one atomic
 addition. Its result contains the part and the epoch.
@@ -19,13 +23,15 @@ from __future__ import annotations
 
 import platform
 
+from llvmlite import ir
 from llvmlite.ir import VoidType
 from numba import types
+from numba.core import cgutils
 
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.pointers import address, emitted
 from dnncore_cpu_numba.codegen.task import TASK, device, native_function
-from dnncore_cpu_numba.codegen.vector_ir import I64, intrinsic
+from dnncore_cpu_numba.codegen.vector_ir import I32, I64, intrinsic
 
 X86 = ("x86_64", "AMD64")
 SLICE = 1 << 26  # ticks after which a program returns: 13 to 67 ms on x86, at 5 to 1 GHz
@@ -67,6 +73,14 @@ def continue_program(program, first):
 @device
 def _run_rows(program, first):
     """Run rows. While another caller uses the pool, all parts run in this thread."""
+    control = _usual_arithmetic()
+    row = _rows_until_slice(program, first)
+    _restore_arithmetic(control)
+    return row
+
+
+@device
+def _rows_until_slice(program, first):
     state, count = program.pool, program.count
     start = _clock(first) if count > 1 else 0
     for i in range(first, count):
@@ -88,6 +102,7 @@ def _run_rows(program, first):
 @native_function(Record("wait_for_work", ("state", Pointer(STATE)), ("patience", "count")))
 def wait_for_work(state, patience):
     """Compute parts of published steps. Return after `patience` checks without a new step."""
+    _usual_arithmetic()
     epoch, looks = -1, 0
     while looks < patience:
         if _atomic_load(state.ticket) >> 32 != epoch:
@@ -164,6 +179,47 @@ def _compare_and_swap(builder, address, old, new):
     """Replace `old` by `new`. Return whether the value was `old`."""
     swapped = builder.cmpxchg(_pointer(builder, address), old, new, "acq_rel", "acquire")
     return builder.extract_value(swapped, 1)
+
+
+# -- control of floating-point arithmetic ----------------------------------------------------------
+
+UNUSUAL = 0xE040
+"""The bits of x86's MXCSR for flushed results, the direction of rounding, and flushed operands."""
+
+
+@emitted(types.int64)
+def _usual_arithmetic(builder):
+    """Clear the bits `UNUSUAL` of this thread. Return the old control word; 0 on processors other
+    than x86.
+    """
+    if platform.machine() not in X86:
+        return I64(0)
+    room = cgutils.alloca_once(builder, I32)
+    _control(builder, "st", room)
+    old = builder.load(room)
+    unusual = builder.icmp_unsigned("!=", builder.and_(old, I32(UNUSUAL)), I32(0))
+    with builder.if_then(unusual, likely=False):  # writing the word is slow
+        builder.store(builder.and_(old, I32(~UNUSUAL)), room)
+        _control(builder, "ld", room)
+    return builder.zext(old, I64)
+
+
+@emitted(types.void, types.int64)
+def _restore_arithmetic(builder, control):
+    """Write a control word that `_usual_arithmetic` returned, if it had one of the bits."""
+    if platform.machine() not in X86:
+        return
+    unusual = builder.icmp_unsigned("!=", builder.and_(control, I64(UNUSUAL)), I64(0))
+    with builder.if_then(unusual, likely=False):
+        room = cgutils.alloca_once(builder, I32)
+        builder.store(builder.trunc(control, I32), room)
+        _control(builder, "ld", room)
+
+
+def _control(builder, way, room):
+    """Load ("ld") or store ("st") the control word from or to memory."""
+    name = f"llvm.x86.sse.{way}mxcsr"
+    intrinsic(builder, name, VoidType(), [builder.bitcast(room, ir.IntType(8).as_pointer())])
 
 
 # -- time ------------------------------------------------------------------------------------------
