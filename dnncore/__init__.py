@@ -168,7 +168,7 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({name for name in globals() if name.startswith("__")} | {*__all__, *_SUBMODULES})
 
 
 if "DNNCORE_VERBOSE" in os.environ:

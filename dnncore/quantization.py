@@ -139,7 +139,8 @@ class Scales(Quantization):
     mask: if bit d is set, there is one value for each index of dim d, else one value for the whole
         dim. The mask 0 means one value for the tensor.
     groups: numbers of neighbouring elements that share a value, along the last two dims. `(32, 1)`
-        means one value for 32 rows of each column. The mask must contain both dims. () means no
+        means one value for 32 rows: of each column with a mask of both dims, of all columns with a
+        mask of the rows only. The mask must contain each dim whose number is not 1. () means no
         groups.
     data_type: the type of the values, f32, f16 or bf16.
 
@@ -165,7 +166,8 @@ class ZeroPoints(Quantization):
     mask: if bit d is set, there is one value for each index of dim d, else one value for the whole
         dim. The mask 0 means one value for the tensor.
     groups: numbers of neighbouring elements that share a value, along the last two dims. `(32, 1)`
-        means one value for 32 rows of each column. The mask must contain both dims. () means no
+        means one value for 32 rows: of each column with a mask of both dims, of all columns with a
+        mask of the rows only. The mask must contain each dim whose number is not 1. () means no
         groups.
     data_type: the type of the values, s32, s8, u8, s4 or u4.
 

@@ -27,9 +27,10 @@ absent, and then the operands of post-ops.
 "Masks of scales" and "Masks of zero points" list the tensors that may have them, and the possible
 masks. If bit d of a mask is set, there is a value for each index of dim d. The mask 0 means one
 value for the tensor. Only tensors of integers may have zero points. "Groups" lists the tensors in
-which neighbouring elements along the last two dims may share a value; their dims must be in the
-mask. An operation without one of these lines has no such attribute, and one without "Dropout" has
-no dropout. "Stochastic rounding" lists the types of the first output to which it may round.
+which neighbouring elements along the last two dims may share a value; dims that are divided in
+groups must be in the mask. An operation without one of these lines has no such attribute, and one
+without "Dropout" has no dropout. "Stochastic rounding" lists the types of the first output to which
+it may round.
 
 ## Post-ops
 """

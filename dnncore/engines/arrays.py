@@ -127,7 +127,8 @@ def shared_bytes(array: Array, desc: MemoryDesc, engine: Engine) -> Array | str:
     strides = array.strides or (width,)
     rows = zip(desc.dims, desc.strides, strides, strict=True)
     if any(size > 1 and step * width != stride for size, step, stride in rows):
-        return f"the array's strides are {strides} bytes, those of {desc} are not"
+        rule = ", and a memory has no negative strides" if min(strides) < 0 else ""
+        return f"the array's strides are {strides} bytes, those of {desc} are not{rule}"
     return np.asarray(ByteView(array.ctypes.data, desc.nbytes, array))
 
 

@@ -39,6 +39,7 @@ CODES = {
     "s4": 0, "s8": 0, "s32": 0, "s64": 0, "u4": 1, "u8": 1, "f16": 2, "f32": 2, "f64": 2, "bf16": 4,
     "boolean": 6, "f8_e4m3": 10, "f8_e5m2": 12, "e8m0": 14, "f4_e2m1": 17,
 }  # fmt: skip
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _NAMES = {(code, data_type(name).bits): name for name, code in CODES.items()}
 
 
@@ -213,9 +214,11 @@ def _read(capsule: object, device: tuple[int, ...]) -> ImportedTensor:
     flags = versioned.flags if versioned is not None else 0
     name = _NAMES.get((tensor.code, tensor.bits))
     if name is None or tensor.lanes != 1:
+        kind = _KINDS.get(tensor.code, f"DLPack's code {tensor.code} with bits: ")
+        vector = f" in vectors of {tensor.lanes}" if tensor.lanes != 1 else ""
         raise DescriptorError(
-            f"memory: no data type has DLPack's code {tensor.code} with {tensor.bits} bits and"
-            f" {tensor.lanes} lanes; convert the elements to one of {', '.join(CODES)}"
+            f"memory: no data type has the elements {kind}{tensor.bits}{vector} of this tensor;"
+            f" convert them to one of {', '.join(CODES)}"
         )
     dims = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else (1,)
     strides = row_major(dims)

@@ -96,7 +96,8 @@ class Memory:
         """Make a memory from a tensor of any library that supports `__dlpack__`.
 
         desc: by default the tensor's type and strides, or row-major order if no descriptor has
-            these strides.
+            these strides. Strides of 0 are kept only with copy=False; otherwise the tensor is
+            copied, since a memory that repeats elements is read-only.
         copy: as in `from_numpy`. With copy=True, tensors of a device that is not the engine's are
             copied through host memory.
 

@@ -34,7 +34,7 @@ class _NumpyArrays(HostArrays):
             raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
         array = np.asarray(value)
         if array.dtype == object:
-            raise TypeError("these are objects of Python, or integers of more than 64 bits")
+            raise TypeError(_about_objects(array))
         return array
 
     def result(self, array: Array) -> Array:
@@ -72,6 +72,14 @@ class _TorchTensors(HostArrays):
         if array.dtype == numpy_dtype("bf16"):
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
+
+
+def _about_objects(array: Array) -> str:
+    """Return what is wrong with an array of objects."""
+    kinds = {type(value) for value in array.flat}
+    if kinds == {int}:
+        return "an integer has more than 64 bits"
+    return f"these are objects of Python: {', '.join(sorted(kind.__name__ for kind in kinds))}"
 
 
 NUMPY = _NumpyArrays()

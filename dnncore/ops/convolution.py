@@ -149,8 +149,8 @@ class ConvolutionForward(_Convolution):
     bias: (OC,), or None.
     dst: (N, OC, spatial dims).
     algorithm: "direct", "winograd" or "auto".
-    strides, dilations, padding_l, padding_r: one number for each spatial dim. A dilation of 0 is
-        dense. The defaults are 1, 0, 0 and padding_l.
+    strides, dilations, padding_l, padding_r: one number for each spatial dim, or one for all.
+        A dilation of 0 is dense. The defaults are 1, 0, 0 and padding_l.
 
     Every format may be `any`. Raises `DescriptorError`.
     """

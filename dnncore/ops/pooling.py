@@ -114,8 +114,8 @@ class PoolingForward(_Pooling):
     workspace: the kernel's index of each maximum, with dst's dims and format; u8 if the kernel has
         up to 255 cells, else s32. Averages have none.
     kernel: the size of the window in each spatial dim.
-    strides, dilations, padding_l, padding_r: one number for each spatial dim. A dilation of 0 is
-        dense. The defaults are 1, 0, 0 and padding_l.
+    strides, dilations, padding_l, padding_r: one number for each spatial dim, or one for all.
+        A dilation of 0 is dense. The defaults are 1, 0, 0 and padding_l.
 
     dst may have the format `any`, src may not. Raises `DescriptorError`.
     """

@@ -118,16 +118,18 @@ def from_numpy_dtype(dtype: DTypeLike) -> str:
 
 
 def rounded(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Convert numbers to another type; float64 is rounded once to each floating type.
+    """Convert numbers to another type; float64 is rounded once to each floating type. A number that
+    is too large becomes an infinity, without a warning of numpy.
 
     ml_dtypes rounds float64 to float32 first. If that is inexact, an odd last bit makes the second
     rounding right (S. Boldo and G. Melquiond 2008). The reference has its own function, so that it
     checks this one.
     """
     values = np.asarray(values)
-    if values.dtype != np.float64 or dtype.isbuiltin == 1:
-        return values.astype(dtype)
-    nearest = values.astype(np.float32)
-    cut = np.where(abs(nearest) > abs(values), np.nextafter(nearest, np.float32(0)), nearest)
-    odd = (cut.view(np.uint32) | 1).view(np.float32)
-    return np.where((cut == values) | np.isnan(cut), cut, odd).astype(dtype)
+    with np.errstate(over="ignore"):
+        if values.dtype != np.float64 or dtype.isbuiltin == 1:
+            return values.astype(dtype)
+        nearest = values.astype(np.float32)
+        cut = np.where(abs(nearest) > abs(values), np.nextafter(nearest, np.float32(0)), nearest)
+        odd = (cut.view(np.uint32) | 1).view(np.float32)
+        return np.where((cut == values) | np.isnan(cut), cut, odd).astype(dtype)

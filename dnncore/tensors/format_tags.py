@@ -7,7 +7,8 @@ that is also split into blocks, and the blocks follow as `<size><letter>`, outer
 
 A *domain tag* uses the letters of a role instead: `nchw` for activations, `gOIhw16i16o` for
 grouped weights, `ldigo` for recurrent weights. Each set of letters has one logical order of dims,
-which `_LOGICAL_ORDERS` lists. So a domain tag is a letter tag with other letters.
+which `_LOGICAL_ORDERS` lists. So a domain tag is a letter tag with other letters, and its letters
+may be in any order: `nhcw` is `acbd`.
 
 In a *rank-free tag*, `x` means all dims that the tag does not name. For 4 dims, `abx` is `abcd`,
 `axb` is `acdb` and `aBx16b` is `aBcd16b`. Dims that a tensor lacks are omitted: for 1 dim, all

@@ -92,6 +92,17 @@ def test_the_text_has_the_reason_why_the_reference_is_unchecked():
     assert lines[-1] == "1 implementation of 1 problem: 1 unchecked"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("--eltwise", "--attr-dropout=0.5"), ("--matmul", "--attr-rounding-mode=dst:stochastic")],
+)
+def test_torch_is_not_recommended_for_random_numbers(words):
+    shape, types = ("3x5", ()) if words[0] == "--eltwise" else ("3x5:5x2", ("--dt=bf16",))
+    found = rows("check", "--engines=cpu", *words, *types, "--impl=reference:*", shape, code=1)
+    assert {row["status"] for row in found} == {"unchecked"}
+    assert all("it draws other random numbers" in row["reason"] for row in found)
+
+
 def test_a_wrong_element_is_reported_with_its_place_and_is_a_failure(wrong):
     found = rows("check", "--engines=cpu", *RELU, code=1)
     (bad, _) = (row for row in found if row["status"] == "wrong")

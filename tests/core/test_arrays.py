@@ -318,8 +318,8 @@ class Negated(Exporter):
         (np.ones(3), None),
         (Negated(np.ones(2)), r"opposite sign; use tensor\.resolve_neg"),
         ([1, 2], "needs an object with __dlpack__"),
-        (Exporter(np.ones(2, "c8")), "DLPack's code 5 with 64 bits"),
-        (Exporter(np.ones(2, "u2")), "code 1 with 16 bits"),
+        (Exporter(np.ones(2, "c8")), r"elements complex64 of this tensor; convert"),
+        (Exporter(np.ones(2, "u2")), "elements uint16 of"),
         (Exporter(np.ones(2), device=(2, 0)), r"device \(2, 0\), not on cpu.*copy=True"),
         (Exporter(np.ones(2), device=3), "cannot be exported"),
     ],
@@ -330,6 +330,14 @@ def test_tensors_that_cannot_be_taken_are_refused(tensor, message):
     else:
         with pytest.raises(dnn.DescriptorError, match=message):
             dnn.Memory.from_dlpack(tensor, engine=CPU)
+
+
+def test_the_error_names_negative_strides_as_the_reason():
+    array = np.ones((2, 3), "f4")
+    with pytest.raises(dnn.DescriptorError, match=r"-12, 4.* no negative strides; use copy=None"):
+        dnn.Memory.from_numpy(array[::-1], copy=False)
+    with pytest.raises(dnn.DescriptorError, match=r"4, 12.* are not; use copy=None"):
+        dnn.Memory.from_numpy(array.T, dnn.MemoryDesc((3, 2)), copy=False)
 
 
 def test_a_capsule_must_have_the_protocols_name():

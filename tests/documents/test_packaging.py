@@ -91,6 +91,8 @@ print(type(value).__name__)
             "module" if name in modules else "type" if name[0].isupper() else "function"
         )
     assert set(dnn.__all__) | modules <= set(dir(dnn))
+    listed = {name for name in dir(dnn) if not name.startswith("__")}
+    assert listed - set(dnn.__all__) == {"backend", "ops", "problem", "testing"}
 
 
 def test_no_public_function_has_the_name_of_a_module():

@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dnncore as dnn
 from dnncore import functional as F
 
 TYPES = ("f4", "f2", ml_dtypes.bfloat16, "i1", "u1", "i2", "u2", "?")
@@ -34,6 +36,27 @@ def views(draw):
         array = array.view()
         array.flags.writeable = False
     return array
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (None, "objects of Python: NoneType"),
+        (np.array([1, None]), "got object"),
+        (2**70, "an integer has more than 64 bits"),
+        ([2**70, 1.5], "objects of Python: float, int"),
+    ],
+)
+def test_the_error_for_objects_names_their_types(values, message):
+    with pytest.raises(dnn.DescriptorError, match=message):
+        F.relu(values)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_number_beyond_the_arrays_type_is_infinite_without_a_warning(dtype):
+    with warnings.catch_warnings(action="error"):
+        assert np.isposinf(F.add(np.ones(3, dtype), 1e300)).all()
+        assert np.isneginf(F.maximum(np.full(3, -np.inf, ml_dtypes.bfloat16), -1e300)).all()
 
 
 @settings(max_examples=100, deadline=None)

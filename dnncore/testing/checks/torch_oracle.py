@@ -17,7 +17,7 @@ from dnncore.problem import driver_of
 from dnncore.tensors.datatypes import from_numpy_dtype
 from dnncore.testing.checks import torch_quantization as quantization
 
-__all__ = ["is_available", "torch_outputs"]
+__all__ = ["is_available", "lacking_oracle", "torch_outputs"]
 
 BFLOAT16 = np.dtype(bfloat16)
 
@@ -29,6 +29,17 @@ Inputs = Mapping[str, Array]
 def is_available() -> bool:
     """Whether torch is installed."""
     return importlib.util.find_spec("torch") is not None
+
+
+def lacking_oracle(attr: dnn.Attributes) -> str:
+    """Return why torch does not check a problem with these attributes."""
+    if _has_random_numbers(attr):
+        return "torch cannot check it, because it draws other random numbers"
+    return "install torch to check it"
+
+
+def _has_random_numbers(attr: dnn.Attributes) -> bool:
+    return attr.dropout is not None or attr.rounding == "stochastic"
 
 
 @cache
@@ -48,7 +59,7 @@ def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[s
     written = [(a.name, d) for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"]
     if not any(desc.nelems for _, desc in written):  # torch refuses some windows without cells
         return {n: np.empty(d.dims, d.dtype) for n, d in written if n != "workspace"}
-    if attr.dropout or attr.rounding == "stochastic":
+    if _has_random_numbers(attr):
         return {}  # torch draws other random numbers
     tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
     outputs = _computed(torch, op, attr, tensors)
