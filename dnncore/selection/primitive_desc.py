@@ -29,7 +29,7 @@ from dnncore.interrupts import pass_on
 from dnncore.knobs import Knob, KnobValue, checked_knobs, write_knobs
 from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import Argument
-from dnncore.selection import answers, host_fallback
+from dnncore.selection import answers, host_fallback, refusals
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.plugins import registry
 from dnncore.selection.ranking import (
@@ -63,7 +63,8 @@ class PrimitiveDesc:
         the value of `DNNCORE_HOST_FALLBACK`.
     src_engine: for a reorder, the engine of src if it differs.
 
-    Raises `NoImplementation`, whose `refusals` contain the reason of each candidate.
+    Raises `NoImplementation`. Its message lists the distinct reasons, and its `refusals` the reason
+    of each candidate.
 
     Every argument's resolved descriptor is an attribute: `src_desc`, `weights_desc`, `dst_desc`,
     `workspace_desc`, ...; None for an optional argument that is absent. `op` is the
@@ -435,11 +436,10 @@ def _check_types(*rows: tuple[object, Any, str, str]) -> None:
 
 
 def _none_accepts(request: Request, selection: Selection) -> str:
-    """Return the message: the problem, each refusal, and a remedy."""
-    reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
+    """Return the message: the problem, the reasons of refusals, and a remedy."""
     text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
     excuses = registry.excuses(*_key(request))
-    if not reasons:
+    if not selection.refusals:
         return f"{text}: no backend implements it there{excuses}"
     if all(refusal.reason.startswith(NOT_MATCHED) for refusal in selection.refusals):
         names = [refusal.impl_name for refusal in selection.refusals]
@@ -451,10 +451,10 @@ def _none_accepts(request: Request, selection: Selection) -> str:
             f" {names[0].partition(':')[0]}:* does; there are:" + "".join(f"\n  {n}" for n in names)
         )
     text += excuses
-    hosts = (r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals)
-    if any(hosts) and not request.allows_host_fallback:
+    if refusals.offers_host_fallback(selection.refusals):
         text += f"; to let the CPU compute it on copied memories, {host_fallback.ADVICE}"
-    return f"{text}:{reasons}"
+    reasons = refusals.listed(selection.refusals)
+    return f"{text}:{reasons}" if reasons else text
 
 
 def _key(request: Request) -> tuple[set[str], type[Operation]]:

@@ -45,6 +45,8 @@ def test_without_leave_the_error_names_the_way_out(engine):
     with pytest.raises(dnn.NoImplementation, match="host_fallback=True") as caught:
         dnn.PrimitiveDesc(log_softmax(), engine)
     assert any(r.impl_name.startswith("host:cpu_numba:") for r in caught.value.refusals)
+    assert str(caught.value).count("host_fallback=True") == 1
+    assert "host:" not in str(caught.value)
 
 
 def test_the_way_out_of_a_one_line_function_is_the_variable(engine, monkeypatch):

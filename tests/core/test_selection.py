@@ -85,6 +85,20 @@ def test_an_unknown_preferred_backend_causes_a_warning(monkeypatch):
         names(relu_op())
 
 
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(2, "toybackend:0, toybackend:1"), (5, "toybackend:0, toybackend:1 and 3 others")],
+)
+def test_implementations_with_one_reason_share_a_line_of_the_message(count, shown):
+    refusing = [Relu(f"toybackend:{i}", refuse=("shape", "too large")) for i in range(count)]
+    with registered(*refusing), pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), skip_impl="cpu_numba:*,reference:*")
+    lines = str(caught.value).splitlines()
+    assert [line for line in lines if "too large" in line] == [f"  {shown}: shape: too large"]
+    assert ("`refusals` of this error" in lines[-1]) == (count > 3)
+    assert len([r for r in caught.value.refusals if r.reason == "too large"]) == count
+
+
 def test_no_implementation_lists_every_refusal_with_its_numbers():
     refusing = Relu("toybackend:r", refuse=("shape", "wants 8 columns; got 5"))
     with registered(refusing), pytest.raises(dnn.NoImplementation) as caught:
