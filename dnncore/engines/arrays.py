@@ -67,6 +67,12 @@ def checked_values(values: Any) -> Array:
             "memory: the values must be an array in host memory or nested lists of numbers; got"
             f" {type(values).__name__}: {error}"
         ) from error
+    if array.dtype.hasobject and not isinstance(values, np.ndarray | list | tuple):
+        raise DescriptorError(
+            f"memory: the values must be an array in host memory or nested lists of numbers; got"
+            f" {type(values).__name__}, which numpy cannot read; for an array of a device, use"
+            " Memory.wrap(array, engine=...) with the engine of this device"
+        )
     if array.dtype.hasobject:
         raise DescriptorError(
             f"memory: the elements must be numbers; got objects of Python ({array.dtype}); convert"

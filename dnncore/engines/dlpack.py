@@ -35,6 +35,11 @@ HOST = (1, 0)
 HOST_TYPES = (1, 3, 11)  # host memory, including memory that CUDA or ROCm has pinned
 READ_ONLY, COPIED, PADDED = 1, 2, 4  # flags
 
+WITHOUT_PROTOCOL = (
+    "use Memory.from_numpy for an array in host memory, and Memory.wrap(array, engine=...) with the"
+    " engine of its device for another one"
+)
+
 CODES = {
     "s4": 0, "s8": 0, "s32": 0, "s64": 0, "u4": 1, "u8": 1, "f16": 2, "f32": 2, "f64": 2, "bf16": 4,
     "boolean": 6, "f8_e4m3": 10, "f8_e5m2": 12, "e8m0": 14, "f4_e2m1": 17,
@@ -169,7 +174,7 @@ def take(exporter: Any, *, to_host: bool = False) -> ImportedTensor:
     if not (hasattr(exporter, "__dlpack__") and hasattr(exporter, "__dlpack_device__")):
         raise DescriptorError(
             f"memory: from_dlpack needs an object with __dlpack__ and __dlpack_device__; got"
-            f" {type(exporter).__name__}; use Memory.from_numpy for arrays without them"
+            f" {type(exporter).__name__}; {WITHOUT_PROTOCOL}"
         )
     is_negated = getattr(exporter, "is_neg", None)  # torch exports elements not negated
     if callable(is_negated) and is_negated():

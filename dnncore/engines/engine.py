@@ -188,6 +188,13 @@ class Engine:
         """
         return id(buffer), 0
 
+    def is_read_only(self, buffer: Buffer) -> bool:
+        """Whether kernels must not write to a buffer. Primitives refuse it as an output.
+
+        The core calls this method only for buffers that it has not allocated.
+        """
+        return False
+
     @property
     def dlpack_device(self) -> tuple[int, int] | None:
         """The type and number of the device in DLPack's terms; None if buffers have no handles.

@@ -125,6 +125,7 @@ def _on_device(
     memory = cls(own, engine, buffer)
     if buffer is not None:
         memory.owner = tensor
+        memory.is_read_only |= tensor.is_read_only
     return memory.__copy__() if copy else memory
 
 
@@ -151,8 +152,9 @@ def wrapped(cls: type[Memory], native: Any, desc: MemoryDesc | None, engine: Eng
     found = engine.wrap(native)
     if found is None:
         raise DescriptorError(
-            f"memory: {engine.name} has no buffers such as {type(native).__name__};"
-            " Memory.from_numpy and Memory.from_dlpack take arrays"
+            f"memory: {engine.name} has no buffers such as {type(native).__name__}; pass"
+            " engine=..., the engine of its device; Memory.from_numpy and Memory.from_dlpack take"
+            " arrays in host memory"
         )
     desc = found.desc if desc is None else desc
     if desc is None:

@@ -30,13 +30,16 @@ class Memory:
     buffer. It must belong to the engine and have at least `desc.nbytes` bytes; on host engines it
     is a 1-D uint8 array. `nbytes` is the layout's number of bytes from the buffer's start. `owner`
     frees or releases the buffer when no memory refers to `owner` any more. It is None for a user's
-    buffer.
+    buffer. `is_read_only` is whether kernels must not write to the user's buffer; primitives refuse
+    such a memory as an output.
 
     Raises `DescriptorError` for a descriptor without a concrete layout or a buffer that does not
     fit, `ExecutionError` if there is not enough memory.
     """
 
-    __slots__ = ("__weakref__", "_span", "buffer", "desc", "engine", "nbytes", "owner")
+    __slots__ = (
+        "__weakref__", "_span", "buffer", "desc", "engine", "is_read_only", "nbytes", "owner",
+    )  # fmt: skip
 
     def __init__(
         self, desc: MemoryDesc, engine: Engine | None = None, buffer: Buffer | None = None
@@ -56,6 +59,7 @@ class Memory:
         self.nbytes = desc.nbytes
         self._span: tuple[int, int] | None = None
         self.owner: object = None
+        self.is_read_only = False
         if buffer is None:
             allocation = self.owner = Allocation(self.engine, desc.nbytes)
             self.buffer = allocation.buffer
@@ -63,6 +67,7 @@ class Memory:
                 self._zero()
         else:
             self.buffer = self._checked(buffer)
+            self.is_read_only = self.engine.is_read_only(buffer)
 
     @classmethod
     def from_numpy(
@@ -114,6 +119,8 @@ class Memory:
 
         desc: the layout of the tensor in the buffer; by default the layout of an array, or the
             bytes of a buffer.
+        engine: the engine whose runtime made the object. For the program's own pyopencl context,
+            `dnncore_opencl.OpenCLEngine.from_native(context)` returns one.
 
         Commands of other queues that write the object must have ended. The object lives as long as
         the memory. Raises `DescriptorError` for objects that are not the engine's, or too small.
@@ -134,6 +141,7 @@ class Memory:
         memory.desc = desc
         memory.buffer = buffer
         memory.owner = None
+        memory.is_read_only = False
         memory.nbytes = nbytes
         memory._span = None if start is None else (start, start + nbytes)
         return memory
@@ -222,7 +230,7 @@ class Memory:
     def submemory(self, dims: tuple[int, ...], offsets: tuple[int, ...]) -> Memory:
         """Return a part of this memory: `desc.submemory(dims, offsets)` on the same buffer."""
         part = Memory(self.desc.submemory(dims, offsets), self.engine, self.buffer)
-        part.owner = self.owner
+        part.owner, part.is_read_only = self.owner, self.is_read_only
         return part
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

@@ -36,6 +36,7 @@ class Primitive:
             (argument.name, desc, src_engine if argument.name == "src" else engine)
             for argument, desc in pd.arguments
         ]
+        self._written = {a.name for a, _ in pd.arguments if a.direction == "out"}
         self._pairs = list(_written_pairs(pd))
         self._user_scratchpad = pd.scratchpad_desc
         self._scratchpad_bytes = pd.scratchpad_bytes if self._user_scratchpad is None else 0
@@ -150,6 +151,8 @@ class Primitive:
                 self._fail_desc(name, memory.desc, desc)
             if memory.engine is not engine:
                 self._fail_engine(name, memory.engine, engine)
+            if memory.is_read_only and name in self._written:
+                self._fail_read_only(name)
             memories.append(memory)
         expected = len(memories) + (self._user_scratchpad is not None)
         if len(arguments) != expected:
@@ -203,6 +206,8 @@ class Primitive:
             self._fail_desc("scratchpad", memory.desc, desc)
         if memory.engine is not self.pd.engine:
             self._fail_engine("scratchpad", memory.engine, self.pd.engine)
+        if memory.is_read_only:
+            self._fail_read_only("scratchpad")
         if memory.desc.offset0:
             raise DescriptorError(
                 f"{self._kind}: scratchpad must begin where its buffer begins; got a memory that"
@@ -251,6 +256,12 @@ class Primitive:
         raise DescriptorError(
             f"{self._kind}: {name} must be a memory of {expected.name}; got one of {got.name};"
             " move it with dnncore.reorder"
+        )
+
+    def _fail_read_only(self, name: str) -> NoReturn:
+        raise DescriptorError(
+            f"{self._kind}: kernels must be able to write to {name}; its buffer is read-only;"
+            " create the buffer with the flag READ_WRITE, or use Memory(desc, engine)"
         )
 
     def _fail_overlap(self, written: str, other: str, same: bool) -> None:

@@ -5,6 +5,7 @@ import itertools
 import threading
 import weakref
 
+import dnncore_opencl
 import ml_dtypes
 import numpy as np
 import pytest
@@ -101,6 +102,45 @@ def test_shared_virtual_memory_becomes_a_memory(engine, queue):
     assert (memory.numpy() == 5).all()
     array = cl.svm_empty(context, flags, (4, 4), np.float32)
     dnn.Memory.wrap(cl.SVM(array), DESC, engine).fill(2)
+
+
+def test_read_only_buffers_are_inputs_but_no_outputs(engine, queue):
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    buffer = cl.Buffer(engine.native.context, flags, hostbuf=VALUES)
+    src, dst = dnn.Memory.wrap(buffer, DESC, engine), dnn.Memory(DESC, engine)
+    relu(engine, src, dst)
+    assert np.array_equal(dst.numpy(), np.maximum(VALUES, 0))
+    step = engine.device.limits["alignment"]
+    parent = cl.Buffer(engine.native.context, cl.mem_flags.READ_ONLY, step + 64)
+    rows = src.submemory((2, 4), (2, 0))
+    for wrong in (
+        src,
+        dnn.Memory(DESC, engine, buffer),
+        dnn.Memory.wrap(parent[step:], DESC, engine),
+    ):
+        with pytest.raises(dnn.DescriptorError, match="to dst; its buffer is read-only; create"):
+            relu(engine, dst, wrong)
+    half = dnn.Memory(rows.desc.with_format(None), engine)
+    with pytest.raises(dnn.DescriptorError, match="read-only"):
+        relu(engine, half, rows)
+    with pytest.raises(dnn.DescriptorError, match="read-only"):
+        dnn.PrimitiveDesc(dnn.Reorder(src=DESC, dst=DESC), engine).primitive().bind(
+            src=dst, dst=src
+        )
+
+
+def test_the_advice_for_an_array_of_a_device_leads_to_wrap(engine, own_queue):
+    """Each message names the next call, until one succeeds."""
+    array = cla.to_device(own_queue, VALUES)
+    for take in (dnn.Memory.from_dlpack, dnn.Memory.from_numpy):
+        with pytest.raises(dnn.DescriptorError, match=r"Memory\.wrap\(array, engine=\.\.\.\)"):
+            take(array, engine=engine)
+    with pytest.raises(dnn.DescriptorError, match=r"pass engine=\.\.\., the engine of its device"):
+        dnn.Memory.wrap(array, engine=dnn.engine("cpu"))
+    with pytest.raises(dnn.DescriptorError, match=r"dnncore_opencl\.OpenCLEngine\.from_native"):
+        dnn.Memory.wrap(array, engine=engine)
+    own = dnncore_opencl.OpenCLEngine.from_native(array.context)
+    assert np.array_equal(dnn.Memory.wrap(array, engine=own).numpy(), VALUES)
 
 
 def test_other_objects_are_refused_with_the_reason(engine, own_queue):

@@ -1,6 +1,12 @@
-"""OpenCL backend: engines for every OpenCL device and portable kernels for all operations."""
+"""OpenCL backend: engines for every OpenCL device and portable kernels for all operations.
+
+`OpenCLEngine.from_native(context)` returns an engine for a program's own pyopencl context. Then
+`Memory.wrap` takes the buffers and arrays of this context.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Backend, hookimpl
@@ -40,3 +46,12 @@ def dnncore_backends() -> Backend:
         },
         array_kinds={"pyopencl.array:Array": "dnncore_opencl.arrays:KIND"},
     )
+
+
+def __getattr__(name: str) -> Any:
+    """Import the class of engines when it is first used."""
+    if name == "OpenCLEngine":
+        from dnncore_opencl.runtime.engine import OpenCLEngine
+
+        return OpenCLEngine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -58,7 +58,13 @@ class OpenCLEngine(OpenedDevice):
 
     @classmethod
     def from_native(cls, context: Any, device: Any = None) -> OpenCLEngine:
-        """Wrap a pyopencl context, and one of its devices (the first by default)."""
+        """Return a new engine for a program's own pyopencl context.
+
+        device: one of the context's devices, by default the first.
+
+        `Memory.wrap(array, engine=engine)` takes buffers and arrays of the context, and
+        `engine.stream(native=queue)` uses a queue of it.
+        """
         engine = cls.__new__(cls)
         device = device or context.devices[0]
         devices = cl_devices()
@@ -128,6 +134,10 @@ class OpenCLEngine(OpenedDevice):
     def place(self, buffer: Any) -> tuple[Hashable, int]:
         """Return the memory that holds the buffer, and the buffer's offset in it."""
         return wrapping.place(buffer)
+
+    def is_read_only(self, buffer: Any) -> bool:
+        """Whether the program created the buffer with the flag READ_ONLY."""
+        return wrapping.is_read_only(buffer)
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:

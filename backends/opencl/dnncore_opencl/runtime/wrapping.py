@@ -88,7 +88,8 @@ def _buffer(engine: Any, memory: Any) -> Any:
     if context != engine.native.context:
         raise DescriptorError(
             f"{engine.name}: the buffer must be of this engine's context, {engine.native.context};"
-            f" got one of {context}; wrap that: OpenCLEngine.from_native(context, device)"
+            f" got one of {context}; pass the engine of that context, which"
+            " dnncore_opencl.OpenCLEngine.from_native(context) returns"
         )
     if buffer.get_info(cl.mem_info.TYPE) != cl.mem_object_type.BUFFER:
         raise DescriptorError(f"{engine.name}: images cannot be wrapped; copy it to a buffer")
@@ -112,6 +113,12 @@ def place(buffer: Any) -> tuple[Hashable, int]:
     if parent is None:
         return buffer.int_ptr, 0
     return parent.int_ptr, int(buffer.get_info(infos.OFFSET))
+
+
+def is_read_only(buffer: Any) -> bool:
+    """Whether kernels must not write to a buffer."""
+    cl = pyopencl()
+    return bool(buffer.get_info(cl.mem_info.FLAGS) & cl.mem_flags.READ_ONLY)
 
 
 @contextlib.contextmanager
