@@ -38,9 +38,8 @@ preceding minor version.
      once by its stream and does not fail later commands. All streams of an engine share the clock
      of their events. Standard keys of `Device.limits`. Rules for engines in a forked child. The
      docstrings of `Engine`, `Stream` and `Event` state the rules. Notes, details and knobs of an
-     acceptance. Objects of the runtime become memories (`Engine.wrap`, `place`,
-     `is_read_only`), buffers pass by
-     DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
+     acceptance. Objects of the runtime become memories (`Engine.wrap`, `place`, `is_read_only`),
+     buffers pass by DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
      `Backend.array_kinds`.
 
 Formats of a backend's own

@@ -18,7 +18,8 @@ from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError
-from dnncore.functional.operands import Array
+from dnncore.functional.conditions import condition
+from dnncore.functional.operands import Array, truth
 from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import widened
 from dnncore.ops.types import HALF_TYPES
@@ -152,9 +153,12 @@ class CompiledCall:
                     data = _ready(array, dtype, prepared).reshape(-1).view(np.uint8)
                     engine.copy_in(stream, data, memory.buffer)
             else:
-                if prepared is not None:
+                memory = kind.memory(array, engine, desc)
+                if prepared is truth:
+                    memory = condition(memory, stream)
+                elif prepared is not None:
                     _check_prepared(array, desc)
-                memory = _on_engine(kind.memory(array, engine, desc), desc, stream)
+                memory = _on_engine(memory, desc, stream)
             memories[place] = memory
         if stream.order == "out":
             stream.wait()  # for copies and reorders, and the commands that the arrays wait for
@@ -176,14 +180,10 @@ class CompiledCall:
 
 
 def _check_prepared(array: Any, desc: MemoryDesc) -> None:
-    """Refuse an array of a device if a numpy function would have to convert it."""
+    """Refuse an array of a device if a numpy function would have to broadcast it."""
     if math.prod(array.shape) != desc.nelems:
         raise DescriptorError(
             f"on a device, src0 must have the result's shape; got {array.shape}; broadcast it"
-        )
-    if array.dtype.kind not in "biu" and desc.data_type == "s8":
-        raise DescriptorError(
-            f"on a device, a condition must be of integers; got {array.dtype}; compare it with 0"
         )
 
 

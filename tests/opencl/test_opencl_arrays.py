@@ -394,3 +394,30 @@ def test_functions_take_arrays_of_types_that_no_memory_has(queue, dtype):
     np.testing.assert_array_equal(found.get(), values + np.float32(1))
     chosen = F.where(cla.to_device(queue, values), ones, twos) if dtype is np.bool_ else None
     assert chosen is None or chosen.get().tolist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tiny"),
+    [
+        ("f4", 1e-45), ("f8", 5e-324), ("f2", 6e-8), (ml_dtypes.bfloat16, 1e-40), ("i1", -1),
+        ("u1", 255), ("i2", -300), ("u2", 65535), ("i4", 256), ("u4", 2**31), ("i8", 2**40),
+        ("u8", 2**63), ("?", 1),
+    ],
+)  # fmt: skip
+def test_a_condition_may_have_any_type(queue, dtype, tiny):
+    values = np.array([[0, 1, tiny], [1, 0, 0]], np.float64 if dtype == "f8" else object)
+    values = values.astype(float).astype(dtype) if dtype in ("f4", "f2") else values.astype(dtype)
+    array, ones = cla.to_device(queue, values), cla.to_device(queue, np.ones((2, 3), np.float32))
+    right = [[2, 1, 1], [1, 2, 2]]
+    for _ in range(2):
+        assert F.where(array, ones, 2).get().tolist() == right
+    assert F.where(array.T, ones.T, 2).get().tolist() == np.transpose(right).tolist()
+    assert F.where(array[:, 1:], 3, ones[:, 1:]).get().tolist() == [[3, 3], [1, 1]]
+
+
+def test_a_comparison_is_a_condition(queue):
+    array = cla.to_device(queue, np.array([[-1, 2, np.nan]], np.float32))
+    assert F.where(F.gt(array, 0), array, 0).get().tolist() == [[0, 2, 0]]
+    assert F.where(array, 1, cla.zeros(queue, (2, 3), np.float32)).get().tolist() == [[1] * 3] * 2
+    signed = cla.to_device(queue, np.array([-0.0, 0.0, -1.0], np.float64))
+    assert F.where(signed, 1, cla.zeros(queue, 3, np.float32)).get().tolist() == [0, 0, 1]

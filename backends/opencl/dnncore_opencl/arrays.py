@@ -112,6 +112,15 @@ class PyOpenCLArrays(DeviceArrays):
                 array.add_event(event.native)  # type: ignore[attr-defined]
 
 
+# 64-bit integers only decide between two values; rounding keeps those that are not 0.
+_CONVERTED = {
+    np.dtype(np.int16): np.float32,
+    np.dtype(np.uint16): np.float32,
+    np.dtype(np.uint32): np.float64,
+    np.dtype(np.uint64): np.float64,
+}
+
+
 @functools.lru_cache(maxsize=1024)
 def _row_major(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
     """Return the strides of a row-major array, in bytes."""
@@ -125,11 +134,12 @@ def _row_major(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
 def _readable(array: Any, engine: Any) -> Any:
     """Return the array, with its numbers in a type that dnncore supports. Booleans become bytes.
 
-    16-bit integers are converted on the host, because no kernel reads them.
+    16-bit and unsigned integers are converted on the host, because no kernel reads them.
     """
     if array.dtype == np.bool_:
         return array.view(np.uint8)
-    if array.dtype not in (np.int16, np.uint16):
+    wide = _CONVERTED.get(array.dtype)
+    if wide is None:
         return array
     from pyopencl.array import to_device
 
@@ -140,7 +150,7 @@ def _readable(array: Any, engine: Any) -> Any:
         raw = np.empty(array.base_data.size, np.uint8)
         pyopencl().enqueue_copy(queue, raw, array.base_data, wait_for=array.events)
         values = np.ndarray(array.shape, array.dtype, raw, array.offset, array.strides)
-    return to_device(queue, values.astype(np.float32))
+    return to_device(queue, values.astype(wide))
 
 
 def _check_context(array: Any, engine: Any) -> None:
