@@ -22,9 +22,10 @@ SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
 WORDS = f"""It begins with an operation: {", ".join(f"--{name}" for name in DRIVERS)}. Options of
     the operation and shapes follow. The error for an unknown option lists the options of the
-    operation. --impl=PATTERN and --skip-impl=PATTERN restrict the implementations. --batch=FILE
-    reads problems from a file. --from-verbose=FILE reads them from verbose lines of dnncore or
-    oneDNN. --match=REGEX keeps only matching problems.
+    operation. --impl=PATTERN and --skip-impl=PATTERN restrict the implementations of the shapes and
+    files after them; they may precede the operation. --batch=FILE reads problems from a file.
+    --from-verbose=FILE reads them from verbose lines of dnncore or oneDNN. --match=REGEX keeps only
+    matching problems.
 
     A problem of a file is left out if it needs a feature that dnncore lacks, or if it breaks a rule
     of its operation. This is not a failure. A line that cannot be read is an error, but the other
@@ -81,7 +82,7 @@ class Reading:
         return 2 if self._unreadable else 0
 
     def _report(self, error: Unreadable | Unsupported) -> None:
-        if not error.file and isinstance(error, Unreadable):
+        if not error.file:
             raise click.UsageError(str(error)) from error
         row: Row = {"status": "unreadable", "reason": str(error)}
         if isinstance(error, Unsupported):

@@ -10,6 +10,8 @@ replace the =.
 
     --impl=PATTERN --skip-impl=PATTERN      the implementations to use and to leave out
     --knobs=NAME:VALUE+NAME:VALUE           parameters of an implementation
+                                            before the first driver, these three apply to all
+                                            problems; they also apply to --from-verbose
     --match=REGEX                           keeps only problems whose text, as printed by benchdnn
                                             (`matching.py`), contains a match; applies to all
                                             drivers, until an empty value or `--reset`

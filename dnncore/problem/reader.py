@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +15,7 @@ from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.drivers.driver import Driver
+from dnncore.problem.files import found_file, text_of
 from dnncore.problem.from_verbose import executions
 from dnncore.problem.matching import pattern, printed
 from dnncore.problem.options import HARNESS, MISSING_DRIVERS, missing_features
@@ -59,7 +60,9 @@ def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator
         words = [None]
     if not all(isinstance(word, str) for word in words):
         raise DescriptorError(f"problem text: expected a string or words; got {text!r}")
-    return reader.whole(reader.words(map(str, words), "problem text"))
+    listed = [str(word) for word in words]
+    problems = reader.words(listed, "problem text")
+    return problems if reader.refuse_end(listed) else reader.whole(problems)
 
 
 def read_files(*paths: str | Path, report: Report | None = None) -> list[Problem]:
@@ -70,7 +73,20 @@ def read_files(*paths: str | Path, report: Report | None = None) -> list[Problem
 _SHAPE = re.compile(r'(?P<shape>[^n]*?)_?(?:n(?P<name>"[^"]*"|[^"]*))?', re.DOTALL)
 WITHOUT_DRIVER = ("batch", "from-verbose", "match")
 WHOLE = ("impl", "skip-impl")  # options whose commas do not separate alternatives
+GENERAL = ("impl", "skip-impl", "knobs")  # options that may precede the operation
+NO_FILTER = {name: DEFAULTS[name] for name in GENERAL}
 VERBOSITY = re.compile("-v[0-9]*")
+
+
+OPTIONS = {
+    option.replace("_", "-")
+    for option in ("match", *DEFAULTS, *(name for row in DRIVERS.values() for name in row.defaults))
+}
+NONE_FOLLOWS = "options apply to the shapes and files after them, and none follows"
+
+
+def _no_filter() -> dict[str, list[str]]:
+    return {name: [text] for name, text in NO_FILTER.items()}
 
 
 class _UnknownOption(DescriptorError):
@@ -83,19 +99,21 @@ class _Reader:
 
     report: as in `read`.
     absent: an unknown driver, whose options and shapes are not read; "" if the driver is known.
+    general: the options before the first operation, which apply to all.
     said: option -> the place and the word that set the option, for messages.
     files: the open files; each includes the next.
-    idle: the place and the word of an option that no shape has followed; "" if there is none.
+    idle: the same for options that no shape has followed.
     """
 
     report: Report | None = None
     driver: Driver | None = None
     absent: str = ""
-    options: dict[str, list[str]] = field(default_factory=dict)
+    options: dict[str, list[str]] = field(default_factory=_no_filter)
+    general: dict[str, list[str]] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     match: re.Pattern[str] = field(default=re.compile(""))
     files: tuple[Path, ...] = ()
-    idle: str = ""
+    idle: dict[str, str] = field(default_factory=dict)
 
     def whole(self, problems: Iterator[Problem]) -> Iterator[Problem]:
         """Report an option after the last shape. It has no effect."""
@@ -104,14 +122,24 @@ class _Reader:
             count += 1
             yield problem
         if count and self.idle:
-            error = DescriptorError("options apply to the shapes after them, and none follows")
-            self._fail(error, self.idle)
+            self._fail(DescriptorError(NONE_FOLLOWS), [*self.idle.values()][-1])
+
+    def refuse_end(self, words: Sequence[str]) -> bool:
+        """Report an option at the end before any problem is read. Returns whether there is one."""
+        *_, option, value = "", "", *words
+        if value.startswith("--"):
+            option, _, value = value.partition("=")
+        name = option.removeprefix("--").replace("_", "-")
+        if len(words) < 2 or not value or not option.startswith("--") or name not in OPTIONS:
+            return False
+        self._fail(DescriptorError(NONE_FOLLOWS), f"problem text, at the end: {words[-1]}")
+        return True
 
     # -- places --------------------------------------------------------------------------------
 
     def file(self, path: Path) -> Iterator[Problem]:
         """Read the problems of a file."""
-        text, place = _text(path, "problem texts"), path.resolve()
+        text, place = text_of(path, "problem texts"), path.resolve()
         if place in self.files:
             raise DescriptorError(f"{path} includes itself")
         outer, self.files = self.files, (*self.files, place)
@@ -143,7 +171,7 @@ class _Reader:
                 except DescriptorError as error:
                     self._fail(error, here)
             elif not is_lost and not VERBOSITY.fullmatch(word):
-                self.idle = ""
+                self.idle = {}
                 yield from self._problems(word, here)
 
     def _fail(self, error: DescriptorError, here: str, text: str = "") -> None:
@@ -193,49 +221,60 @@ class _Reader:
             self._reset()
             self.match = re.compile("")
         elif name == "batch":
-            yield from self.file(self._found(value, "problem texts"))
+            yield from self.file(found_file(value, "problem texts", self.files))
         elif name == "from-verbose":
-            path = self._found(value, "verbose lines")
-            log = _text(path, "verbose lines").splitlines()
-            report = partial(self._report_line, path) if self.report else None
-            yield from filter(self._is_wanted, executions(log, report))
+            yield from self._logged(found_file(value, "verbose lines", self.files))
         elif name == "match":
             self.match = pattern(value)
         elif name not in HARNESS and not self.absent:
-            self.said[self._option(name, value)] = self.idle = here
+            option = self._option(name, value)
+            self.said[option] = self.idle[option] = here
+
+    def _logged(self, path: Path) -> Iterator[Problem]:
+        """Return the problems of verbose lines, restricted by the present options."""
+        for name in GENERAL:
+            self.idle.pop(name, None)
+        if self.idle:
+            given_in_vain = ", ".join(f"--{name}" for name in self.idle)
+            self.idle = {}
+            raise DescriptorError(
+                f"{given_in_vain} applies to shapes, not to problems of verbose lines; only"
+                f" {', '.join(f'--{name}' for name in GENERAL)} and --match do; leave it out"
+            )
+        log = text_of(path, "verbose lines").splitlines()
+        report = partial(self._report_line, path) if self.report else None
+        given = [self.options[name] for name in GENERAL]
+        for problem in filter(self._is_wanted, executions(log, report)):
+            for impl, skip_impl, knobs in itertools.product(*given):
+                yield replace(problem, impl=impl, skip_impl=skip_impl, knobs=knobs)
 
     def _reset(self) -> None:
-        self.options = {name: [text] for name, text in self._defaults().items()}
+        self.options = {name: [text] for name, text in self._defaults().items()} | self.general
         self.said = {}
 
     def _defaults(self) -> Settings:
-        return {**self.driver.defaults, **DEFAULTS} if self.driver else {}
-
-    def _found(self, name: str, what: str) -> Path:
-        """A file in the folder of the present file, else in the working directory."""
-        if not name:
-            raise DescriptorError(f"expected a file of {what}; got no name")
-        folders = [*(file.parent for file in self.files[-1:]), Path()]
-        paths = [folder / name for folder in folders]
-        return next(filter(_is_file, paths), Path(name))
+        return {**self.driver.defaults, **DEFAULTS} if self.driver else NO_FILTER
 
     def _option(self, word: str, value: str) -> str:
         """Set an option and return its name. - and _ are equal in names. "" sets the default."""
-        driver = self._the_driver()
         names = {name.replace("_", "-"): name for name in self.options}
         name = names.get(word.replace("_", "-"), "")
         if not name:
+            driver = self._the_driver()
             known = ", ".join(f"--{option}" for option in self.options)
             raise _UnknownOption(f"--{driver.name} has no such option; expected one of {known}")
         value = value or self._defaults()[name]
         self.options[name] = [value] if name in WHOLE else value.split(",")
+        if self.driver is None:
+            self.general[name] = self.options[name]
         return name
 
     def _the_driver(self) -> Driver:
         if self.driver is None:
             known = ", ".join(f"--{name}" for name in DRIVERS)
             raise DescriptorError(
-                f"expected an operation first, one of {known}; its options follow it"
+                f"expected an operation first, one of {known}; its options follow it; only"
+                f" {', '.join(f'--{name}' for name in GENERAL)} may precede it"
             )
         return self.driver
 
@@ -317,17 +356,3 @@ def _missing(features: dict[str, str]) -> Iterator[None]:
         features.update(error.rules)
     except DataTypeError as error:
         features[error.feature] = str(error)
-
-
-def _text(path: Path, what: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise DescriptorError(f"expected a file of {what}; got {error}") from None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # the name is too long or not valid on the system
-        return False

@@ -434,6 +434,13 @@ def test_a_problem_in_place_is_checked_in_place():
         (("--conv", "mb1ic3oc5ih2kh5"), "kernel spans 5 cells along h but src has 2 + padding 0"),
         (("--conv", "ic3oc4zz5"), "ic3oc4zz5"),
         (("mb1ic1oc1ih3kh3",), "expected an operation first"),
+        (("--from-verbose=/dev/null", "--impl=x"), "--impl=x: options apply to the shapes and"),
+        (("--eltwise", "2x3", "--match", "x"), "at the end: x: options apply to the shapes"),
+        (("--eltwise", "2x3", "--skip_impl=x"), "--skip_impl=x: options apply to the shapes"),
+        (("--alg=relu", "--eltwise", "2x3"), "only --impl, --skip-impl, --knobs may precede it"),
+        (("--matmul", "--dt=f32:s32:f32", "4x6:6x8"), "weights must be of type f32, f8_e5m2"),
+        (("--eltwise", "--dt=f32,s4", "4x6"), "data type s4 (eltwise: src must be of type f64"),
+        (("--eltwise", "--inplace=true", "--dt=f16", "--stag=ab", "--dtag=ba", "4x6"), "in place"),
     ],
 )
 def test_a_malformed_problem_is_a_usage_error(command, words, message):

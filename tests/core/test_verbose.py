@@ -618,6 +618,36 @@ def test_problem_texts_may_name_files_of_verbose_lines(tmp_path):
         read_files(tmp_path / "batch.txt")
 
 
+@pytest.mark.parametrize("first", ["", "--matmul ", "--eltwise --alg=abs 3 "])
+def test_options_of_implementations_apply_to_problems_of_verbose_lines(tmp_path, first):
+    (tmp_path / "log.txt").write_text("\n".join([LINE, LINE.replace("2x3", "4x3")]))
+    (tmp_path / "batch.txt").write_text(
+        f"{first}--impl=a:* --skip-impl=b,c --knobs=x:1,y:2 --from-verbose=log.txt"
+    )
+    found = [p for p in read_files(tmp_path / "batch.txt") if p.op.src.dims != (3,)]
+    assert [(p.op.src.dims, p.impl, p.skip_impl, p.knobs) for p in found] == [
+        (dims, "a:*", "b,c", knobs) for dims in ((2, 3), (4, 3)) for knobs in ("x:1", "y:2")
+    ]
+
+
+def test_options_before_the_first_operation_apply_to_all(tmp_path):
+    (tmp_path / "log.txt").write_text(LINE)
+    text = "--impl=a --eltwise 4 --reset --knobs=x:1 5 --softmax --impl= 1x6 --impl=b 1x7 --sum 8"
+    (tmp_path / "batch.txt").write_text(f"{text} --from-verbose=log.txt")
+    found = read_files(tmp_path / "batch.txt")
+    assert [(p.op.result.dims, p.impl, p.knobs) for p in found] == [
+        ((4,), "a", ""), ((5,), "a", "x:1"), ((1, 6), "", ""), ((1, 7), "b", ""), ((8,), "a", ""),
+        ((2, 3), "a", ""),
+    ]  # fmt: skip
+
+
+def test_options_of_an_operation_do_not_apply_to_verbose_lines(tmp_path):
+    (tmp_path / "log.txt").write_text(LINE)
+    (tmp_path / "batch.txt").write_text("--eltwise --dt=f16 --tag=ab --from-verbose=log.txt 2x3")
+    with pytest.raises(dnn.DescriptorError, match="--dt, --tag applies to shapes, not to problems"):
+        read_files(tmp_path / "batch.txt")
+
+
 def test_operations_that_dnncore_lacks_are_told():
     lines = [LINE, LINE.replace("eltwise,jit", "shuffle,jit"), LINE.replace("eltwise,jit", "rnn,j")]
     with pytest.warns(UserWarning, match="left out 1 of shuffle, 1 of rnn, which dnncore does not"):

@@ -120,9 +120,9 @@ MALFORMED = {
 
 @pytest.mark.parametrize("words", ["--axis=0", "--sdt=f16", "--axis=frob --impl=nope"])
 def test_options_behind_the_last_shape_are_an_error(words):
-    with pytest.raises(dnn.DescriptorError, match="apply to the shapes after them, and none"):
+    with pytest.raises(dnn.DescriptorError, match="apply to the shapes and files after them"):
         read(f"--softmax 8x100 {words}")
-    with pytest.raises(dnn.DescriptorError, match="apply to the shapes after them, and none"):
+    with pytest.raises(dnn.DescriptorError, match="apply to the shapes and files after them"):
         read(["--softmax", "8x100", *words.split()])
 
 
