@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,15 @@ import click
 from dnncore.cli.lines import STYLES, counted, line, wrapped
 from dnncore.cli.rows import Row
 from dnncore.errors import DnnError
-from dnncore.problem import DRIVERS, Invalid, Problem, Unreadable, Unsupported, scan
+from dnncore.problem import (
+    DRIVERS,
+    Invalid,
+    Problem,
+    Unreadable,
+    Unsupported,
+    quantization,
+    scan,
+)
 from dnncore.selection.device_names import DeviceStatus
 
 __all__ = ["SETTINGS", "Reading", "chosen_devices", "engine_option", "print_reading",
@@ -30,6 +39,12 @@ WORDS = f"""It begins with an operation: {", ".join(f"--{name}" for name in DRIV
     A problem of a file is left out if it needs a feature that dnncore lacks, or if it breaks a rule
     of its operation. This is not a failure. A line that cannot be read is an error, but the other
     lines are read."""
+
+
+IGNORED = (
+    "note: scales, zero points, probabilities and seeds in the problem have no effect; they are"
+    " arguments, whose values the checks draw"
+)
 
 
 def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +78,9 @@ class Reading:
         self._words = words
         self._skip = skip
         self._unreadable: set[str] = set()
+        given = re.findall(r"--(attr-[a-z-]+)[= ](\S+)", " ".join(words))
+        if any(quantization.has_values(*option) for option in given):
+            click.echo(IGNORED, err=True)
 
     def __iter__(self) -> Iterator[Problem]:
         """Raise click's error for wrong words on the command line, or if there is no problem."""

@@ -6,7 +6,8 @@ single scale or zero point is read and has no effect: the values are arguments, 
 
 `--attr-dropout=PROBABILITY[:SEED[:TAG[:OFFSET]]]`: only three things have an effect: whether there
 is a tag (`undef` for none), whether there is an offset, and the type `s32` in place of the seed.
-`--attr-rounding-mode=dst:stochastic`.
+`--attr-rounding-mode=dst:stochastic`, whose seed has no effect either. `dnncore check` and `dnncore
+impls` mention values without effect.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dnncore.problem.settings import (
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
 from dnncore.tensors.datatypes import DATA_TYPES
 
-__all__ = ["DEFAULTS", "read", "write"]
+__all__ = ["DEFAULTS", "has_values", "read", "write"]
 
 DEFAULTS: Settings = {
     "attr-scales": "",
@@ -109,6 +110,17 @@ def _mask(settings: Settings, option: str, word: str, name: str, op: Operation) 
     if word not in named:
         misread(settings, option, f"a mask, a number or one of {', '.join(named)}, at {word!r}")
     return named[word]
+
+
+def has_values(option: str, text: str) -> bool:
+    """Whether a text of benchdnn contains values of arguments, which have no effect."""
+    parts = [part.split(":") for part in text.split("+")]
+    if option in ("attr-scales", "attr-zero-points"):
+        return any(len(words) > 2 and _is_number(words[2]) for words in parts)
+    if option == "attr-rounding-mode":
+        return any(len(words) > 2 for words in parts)
+    probability, seed, *_ = [*parts[0], ""]
+    return option == "attr-dropout" and (probability != "0.5" or seed not in ("", "0", "s32"))
 
 
 def _is_number(text: str) -> bool:

@@ -447,6 +447,25 @@ def test_a_malformed_problem_is_a_usage_error(command, words, message):
     assert message in invoke(command, *words, code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "is_noted"),
+    [
+        (("--eltwise", "--attr-dropout=0.5:12345", "3x5"), True),
+        (("--eltwise", "--attr-dropout", "0.3", "3x5"), True),
+        (("--eltwise", "--attr-dropout=0.5:0:undef:1", "3x5"), False),
+        (("--matmul", "--dt=bf16", "--attr-rounding-mode=dst:stochastic:7", "3x5:5x2"), True),
+        (("--matmul", "--dt=bf16", "--attr-rounding-mode=dst:stochastic", "3x5:5x2"), False),
+        (("--matmul", "--attr-scales=wei:per_oc:f16+src:common:0.5:f32", "3x5:5x2"), True),
+        (("--matmul", "--dt=u8:s8:s8", "--attr-zero-points=src:common:3", "3x5:5x2"), True),
+        (("--matmul", "--attr-scales=wei:2:f16", "3x5:5x2"), False),
+    ],
+)
+def test_values_without_effect_are_mentioned_once(words, is_noted):
+    result = CliRunner().invoke(main, ["impls", *words])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("have no effect") == is_noted
+
+
 def test_an_unknown_engine_is_a_usage_error_that_lists_engines():
     output = invoke("check", "--engines=abacus", *CONV, code=2)
     assert "unknown engine 'abacus'; there are: cpu" in output
