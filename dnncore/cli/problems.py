@@ -34,7 +34,7 @@ WORDS = f"""It begins with an operation: {", ".join(f"--{name}" for name in DRIV
     operation. --impl=PATTERN and --skip-impl=PATTERN restrict the implementations of the shapes and
     files after them; they may precede the operation. --batch=FILE reads problems from a file.
     --from-verbose=FILE reads them from verbose lines of dnncore or oneDNN. --match=REGEX keeps only
-    matching problems.
+    matching problems. `dnncore docs problem_text` prints the whole language.
 
     A problem of a file is left out if it needs a feature that dnncore lacks, or if it breaks a rule
     of its operation. This is not a failure. A line that cannot be read is an error, but the other

@@ -21,7 +21,9 @@ from shown_output import COMMAND, difference
 from dnncore import backend
 from dnncore.documents import contract
 from dnncore.documents.operations import OPERATIONS
+from dnncore.documents.problem_text import DIRECTIONS, SHAPES
 from dnncore.ops import Sum
+from dnncore.problem import DRIVERS, read
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -111,6 +113,7 @@ PAGES = {
     "algorithms.md": "dnncore.algorithms",
     "contract.md": "dnncore.documents.contract",
     "operations.md": "dnncore.documents.operations",
+    "problem_text.md": "dnncore.documents.problem_text",
 }
 
 
@@ -118,6 +121,22 @@ PAGES = {
 def test_a_page_is_what_its_program_writes(page):
     written = run_process(sys.executable, "-m", PAGES[page])
     assert (ROOT / "docs" / page).read_text() == written
+
+
+def test_the_page_on_problem_texts_explains_each_option_and_its_examples_can_be_read():
+    text = (ROOT / "docs" / "problem_text.md").read_text()
+    for driver in DRIVERS.values():
+        section = text.partition(f"## `--{driver.name}`\n")[2].partition("\n## ")[0]
+        for option in driver.defaults:
+            assert f"| `--{option}` |" in section or f"`--{option}`" in text.partition("## Opt")[2]
+        (example, *_) = re.findall(rf"`(--{driver.name} [^`]*)`", " ".join(section.split()))
+        assert read(example), example
+    commands = re.findall(r"^    dnncore (?:impls|check) (--matmul .*)$", text, re.M)
+    assert all(map(read, commands))
+    assert set(DIRECTIONS) == {
+        word for row in DRIVERS.values() for word in row.options.get("dir", ())
+    }
+    assert set(SHAPES) == {name for name, row in DRIVERS.items() if not row.printed_shape}
 
 
 def test_the_page_on_the_contract_has_each_name_of_it_once():

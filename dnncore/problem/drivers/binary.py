@@ -39,7 +39,7 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """Return the operation. It has two sources; select has a third source, the condition.
+    """Make the operation. It has two sources; select has a third source, the condition.
 
     If a source has fewer dims than src0, its last dims are 1. If its format is `any`, it has the
     format of src0. By default, the condition has the dims and format of src0 and the type s8.

@@ -31,7 +31,7 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """Make the operation. It has a bias if bia-dt is set. `masked` explains bia_mask."""
+    """Make the operation. It has a bias if bia-dt is set."""
     src, weights, *given = read_dims(settings, 2, 3)
     if settings["grouped"]:  # dims have another meaning with this option
         raise Unsupported(["grouped encoding"])
