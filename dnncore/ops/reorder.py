@@ -1,7 +1,8 @@
 """Reorder: dst = src in another format, data type or place.
 
 A conversion computes the exact value and rounds once, half to even. Integer types saturate; a value
-too large for f16, bf16 or f32 becomes infinity.
+too large for f16, bf16, f32 or f8_e5m2 becomes infinity. f8_e4m3 has no infinity: magnitudes above
+464, half a step beyond its largest number 448, become NaN, as in oneDNN.
 """
 
 from __future__ import annotations

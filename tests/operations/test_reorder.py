@@ -225,3 +225,21 @@ def test_golden_types():
     for data_type, expected in [("s8", [0, 2, 127, -128, 0]), ("u8", [0, 2, 255, 0, 0])]:
         op = reorder(dnn.MemoryDesc((5,)), dnn.MemoryDesc((5,), data_type))
         assert reference_outputs(op, {"src": src})["dst"].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("data_type", "limit", "largest", "beyond"),
+    [("f8_e4m3", 464.0, 448.0, np.nan), ("f8_e5m2", 61439.996, 57344.0, np.inf)],
+)
+@pytest.mark.parametrize("source", ["f32", "f64"])
+def test_numbers_beyond_f8_do_not_saturate(
+    target: Target, source, data_type, limit, largest, beyond
+):
+    dtype = dnn.MemoryDesc((1,), source).dtype
+    over = np.nextafter(np.float32(limit), np.float32(np.inf))
+    values = np.array([limit, over, 1e9, np.inf, np.nan, -limit, -over], dtype)
+    op = reorder(dnn.MemoryDesc(values.shape, source), dnn.MemoryDesc(values.shape, data_type))
+    right = np.array([largest, beyond, beyond, beyond, np.nan, -largest, -beyond], np.float32)
+    for pd in target.primitive_descs(op):
+        found = run(pd, {"src": values})["dst"].astype(np.float32)
+        np.testing.assert_array_equal(found, right)
