@@ -25,8 +25,10 @@ class ArrayKind(ABC):
 
     name: the name of one array in messages, such as "a torch tensor".
     from_numpy, to_numpy: Python text that converts an array, for messages.
+    is_device: whether this is a kind of `DeviceArrays`.
     """
 
+    is_device: ClassVar[bool] = False
     name: ClassVar[str]
     from_numpy: ClassVar[str]
     to_numpy: ClassVar[str]
@@ -49,6 +51,8 @@ class HostArrays(ArrayKind):
 
 class DeviceArrays(ArrayKind):
     """Arrays in the memory of a backend's engines. They have numpy's `shape` and `dtype`."""
+
+    is_device: ClassVar[bool] = True
 
     @abstractmethod
     def engine(self, array: Any) -> Engine:

@@ -28,8 +28,10 @@ half type does not affect the type.
 
 `engine` is an engine or its name, by default `dnncore.engine()`, and for arrays of a device the
 engine of this device. The first call for shapes, types and options selects and compiles an
-implementation. The last 512 are kept, so later calls add 8 to 15 us to the time of the kernel. If
-this is too slow in a loop, bind a primitive (`Primitive.bind`).
+implementation. The last 512 are kept. Later calls add 8 to 16 us to the time of the kernel for
+arrays of numpy, and 13 to 22 us for tensors of torch, with up to three inputs. With arrays of
+pyopencl, a call takes about 70 us on PoCL, where pyopencl's own sum takes 45 us. If this is too
+slow in a loop, bind a primitive (`Primitive.bind`).
 
 Functions have the names of oneDNN's operations and algorithms. If oneDNN has one name for several
 functions, they have numpy's names or common names: `conv2d`, `max_pool2d`, `maximum` of two arrays,

@@ -15,7 +15,7 @@ import numpy as np
 
 from dnncore.attributes import PostOp
 from dnncore.cache import MemoryCache
-from dnncore.engines.array_kinds import ArrayKind, DeviceArrays
+from dnncore.engines.array_kinds import ArrayKind
 from dnncore.engines.engine import Engine
 from dnncore.engines.threads import get_num_threads
 from dnncore.environment import values as values_of
@@ -32,6 +32,7 @@ EngineLike = Engine | str | None
 """An engine, its name, or None for `dnncore.engine()`."""
 
 CAPACITY = 512  # signatures
+MOST = 2.0**63  # numbers below it need no check
 
 
 Planner = Callable[..., Plan]
@@ -76,8 +77,9 @@ def call(
             signature += (array.shape, dtype)
     if engine is not None and type(engine) is not str and not isinstance(engine, Engine):
         open_engine(engine)  # raises the error
-    if engine is None and isinstance(kind, DeviceArrays):
-        engine = kind.engine(first_of_device(arrays))
+    device_kind: Any = kind if kind is not None and kind.is_device else None
+    if engine is None and device_kind is not None:
+        engine = device_kind.engine(first_of_device(arrays))
     exact = _exact(options)
     circumstances = (registry.generation, get_num_threads(), _variables())
     key = (planner, function, engine, exact, circumstances, *signature)
@@ -87,8 +89,8 @@ def call(
         compiled = None
     if compiled is None:
         compiled = _compiled(key, exact, planner, function, values, signature, engine, options)
-    if isinstance(kind, DeviceArrays):
-        return compiled.on_arrays(arrays, kind)
+    if device_kind is not None:
+        return compiled.on_arrays(arrays, device_kind)
     result = compiled(arrays)
     return result if kind is None else kind.result(result)  # type: ignore[attr-defined]
 
@@ -97,9 +99,14 @@ def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any
     """Return an array and its type, which is None for Python's numbers. A device's array is
     returned as is.
     """
-    if isinstance(kind, DeviceArrays) and not isinstance(value, NEUTRAL):
+    is_neutral = isinstance(value, NEUTRAL)
+    if kind.is_device and not is_neutral:
         return value, value.dtype
+    if is_neutral and type(value) in (int, float) and name != "condition" and abs(value) < MOST:
+        return np.array(value, np.float64), None
     array = host_array(f"{function}: {name}", value, kind)
+    if not is_neutral:
+        return array, array.dtype
     return array, array.dtype if name == "condition" or not is_untyped(value) else None
 
 

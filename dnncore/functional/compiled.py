@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ from dnncore.tensors.strides import Dims
 
 __all__ = ["CompiledCall", "Plan", "first_of_device"]
 
+MOST_NUMBERS = 64  # on a device, per compiled call
 ALIGNMENT = 128  # bytes; results are aligned to two cache lines
 
 
@@ -82,6 +84,7 @@ class CompiledCall:
         self.shape = op.result.dims if plan.shape is None else plan.shape
         self.narrow = op.result.dtype if half else None
         argument_of = {plan.names.get(name, name): name for name in names}
+        self._numbers: dict[object, Memory] = {}
         self.inputs = []
         self.places = [None] * len(pd.arguments)
         for place, (argument, desc) in enumerate(pd.arguments):
@@ -92,6 +95,12 @@ class CompiledCall:
                 prepared = plan.prepared.get(name)
                 row = (place, names.index(name), desc, desc.nbytes, desc.dtype, prepared)
                 self.inputs.append(row)
+
+    def _keep(self, key: object, memory: Memory) -> None:
+        """Keep a number on the device for later calls."""
+        if len(self._numbers) >= MOST_NUMBERS:
+            self._numbers.clear()
+        self._numbers[key] = memory
 
     def __call__(self, arrays: Sequence[Array]) -> Array:
         """Run on arrays in the order of the signature; return a new array."""
@@ -148,10 +157,17 @@ class CompiledCall:
         for place, index, desc, nbytes, dtype, prepared in self.inputs:
             array = arrays[index]
             if isinstance(array, np.ndarray):
-                memory = Memory(desc, engine)
-                if nbytes:
-                    data = _ready(array, dtype, prepared).reshape(-1).view(np.uint8)
-                    engine.copy_in(stream, data, memory.buffer)
+                is_number = not array.ndim and prepared is None
+                key = (place, array.tobytes()) if is_number else None
+                memory = self._numbers.get(key)
+                if memory is None:
+                    memory = Memory(desc, engine)
+                    if nbytes:
+                        data = _ready(array, dtype, prepared).reshape(-1).view(np.uint8)
+                        copied = engine.copy_in(stream, data, memory.buffer)
+                        if key is not None:
+                            copied.wait()  # another stream may use the memory next
+                            self._keep(key, memory)
             else:
                 memory = kind.memory(array, engine, desc)
                 if prepared is truth:
@@ -212,9 +228,17 @@ def _ready(array: Array, dtype: Any, prepared: Callable[[Array], Array] | None) 
     """Return the array in the memory's type and row-major order: the array itself if possible."""
     if prepared is not None:
         array = prepared(array)
+    elif array.dtype == np.float64 and not array.ndim:
+        return _number(array.tobytes(), dtype)
     if array.dtype != dtype or not array.flags.c_contiguous:
         array = np.ascontiguousarray(array if array.dtype == dtype else rounded(array, dtype))
     return array
+
+
+@functools.lru_cache(maxsize=1024)
+def _number(data: bytes, dtype: Any) -> Array:
+    """Return a float64 in another type. The bytes distinguish 0.0 and -0.0."""
+    return rounded(np.frombuffer(data, np.float64), dtype)
 
 
 def _bytes(array: Array, nbytes: int) -> Array:

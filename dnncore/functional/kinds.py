@@ -53,23 +53,31 @@ class _TorchTensors(HostArrays):
         ("float8_e5m2", "uint8", "f8_e5m2"),
         ("float8_e4m3fn", "uint8", "f8_e4m3"),
     )
+    _views: Mapping[Any, tuple[Any, Any]] | None = None
 
     def array(self, value: Any) -> Array:
         """Return the elements of a tensor, which must not require a gradient."""
-        torch = sys.modules["torch"]
-        if value.device.type != "cpu":
+        if not value.is_cpu:
             raise TypeError(f"the tensor is on {value.device}; move it with tensor.cpu()")
-        for name, integer, own in self._own:
-            if value.dtype is getattr(torch, name, None):
-                bits: Array = value.view(getattr(torch, integer)).numpy()
-                return bits.view(numpy_dtype(own))
-        array: Array = value.numpy()
+        views = self._views or self._known_views()
+        view = views.get(value.dtype)
+        array: Array = value.numpy() if view is None else value.view(view[0]).numpy().view(view[1])
         return array
+
+    def _known_views(self) -> Mapping[Any, tuple[Any, Any]]:
+        """Return the type of integers and numpy's type for each type that numpy lacks."""
+        torch = sys.modules["torch"]
+        self._views = {
+            getattr(torch, name): (getattr(torch, integer), numpy_dtype(own))
+            for name, integer, own in self._own
+            if hasattr(torch, name)
+        }
+        return self._views
 
     def result(self, array: Array) -> Any:
         """Return a tensor over the elements."""
         torch = sys.modules["torch"]
-        if array.dtype == numpy_dtype("bf16"):
+        if array.dtype == _BF16:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
 
@@ -82,6 +90,7 @@ def _about_objects(array: Array) -> str:
     return f"these are objects of Python: {', '.join(sorted(kind.__name__ for kind in kinds))}"
 
 
+_BF16 = numpy_dtype("bf16")
 NUMPY = _NumpyArrays()
 _CORE = {"torch:Tensor": _TorchTensors()}
 _kinds: dict[tuple[type, int], ArrayKind] = {}
@@ -114,20 +123,19 @@ def common_kind(function: str, values: Mapping[str, object]) -> ArrayKind:
 
     Raises `DescriptorError` for arrays of several kinds.
     """
-    found = {
-        name: kind_of(value)
-        for name, value in values.items()
-        if not isinstance(value, NEUTRAL) and value is not None
-    }
-    first = next(iter(found), "")
-    kind = found.get(first, NUMPY)
-    for name, other in found.items():
-        if other is not kind:
+    kind, first = None, ""
+    for name, value in values.items():
+        if value is None or isinstance(value, NEUTRAL):
+            continue
+        other = kind_of(value)
+        if kind is None:
+            kind, first = other, name
+        elif other is not kind:
             raise DescriptorError(
                 f"{function}: all arrays must be of one kind; {first} is {kind.name} and {name} is"
                 f" {other.name}; convert one, as with {_ways(kind, other)}"
             )
-    return kind
+    return kind or NUMPY
 
 
 def _ways(*kinds: ArrayKind) -> str:
@@ -144,9 +152,10 @@ def host_array(what: str, value: object, kind: ArrayKind) -> Array:
     Raises `DescriptorError` for values that are neither an array nor numbers.
     """
     try:
-        reader = kind if isinstance(kind, HostArrays) and not isinstance(value, NEUTRAL) else NUMPY
-        array = reader.array(value)
-        if is_untyped(value):
+        is_neutral = isinstance(value, NEUTRAL)
+        reader: Any = NUMPY if is_neutral or kind.is_device else kind
+        array: Array = reader.array(value)
+        if is_neutral and is_untyped(value):
             if array.dtype.kind in "USMmc":
                 raise TypeError(f"these are of type {array.dtype}, not real numbers")
             array = array.astype(np.float64)

@@ -420,3 +420,12 @@ def test_a_comparison_is_a_condition(queue):
     assert F.where(array, 1, cla.zeros(queue, (2, 3), np.float32)).get().tolist() == [[1] * 3] * 2
     signed = cla.to_device(queue, np.array([-0.0, 0.0, -1.0], np.float64))
     assert F.where(signed, 1, cla.zeros(queue, 3, np.float32)).get().tolist() == [0, 0, 1]
+
+
+def test_numbers_stay_on_the_device(queue, own_queue):
+    for place in (queue, own_queue):
+        array = cla.to_device(place, np.array([1, -2], np.float32))
+        for value in (0.0, -0.0, 1, 1.0, True, 2.5, *range(70), 0.0):
+            assert np.array_equal(F.mul(array, value).get(), np.float32([value, -2 * value]))
+        signs = [np.signbit(F.mul(array, value).get()).tolist() for value in (0.0, -0.0)]
+        assert signs == [[False, True], [True, False]]
