@@ -16,8 +16,11 @@ from dnncore_cpu_numba.codegen.nest import Nest, nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.copies.copy_kernel import SIDE, CopyKernel
 from dnncore_cpu_numba.pooling import tasks, windows
+from dnncore_cpu_numba.pooling.box_kernel import BoxKernel
 from dnncore_cpu_numba.pooling.fold import PoolingFold
-from dnncore_cpu_numba.pooling.kernel import FIELDS, PoolingKernel
+from dnncore_cpu_numba.pooling.kernel import FIELDS, TILE, PoolingKernel
+from dnncore_cpu_numba.pooling.row_kernel import RowKernel
+from dnncore_cpu_numba.pooling.row_tiles import row_kernel
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import is_streamed, walked
 
@@ -25,7 +28,6 @@ _MAX_COLUMNS = 512
 _BAND = 8192  # vectors of taps per band: some microseconds of work
 _MOST_BANDS = 1024  # enough for any thread count; small buffers may need more bands
 _FETCH_BYTES = 1 << 20  # bytes of all tensors; smaller tensors fit into a second-level cache
-_MOST_UNROLLED = 4  # taps along w; larger windows use a loop
 
 
 def fold_steps(fold: PoolingFold) -> list[Step]:
@@ -73,41 +75,47 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
     columns = part.loops[-1].extent
     strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
     result, source = (fold.tensors[name].desc for name in ("result", "a"))
-    kernel = replace(_kernel(fold, columns), source=source.data_type, target=result.data_type)
+    kernel, rows = _kernel(fold, columns, result.data_type, source.data_type, strides)
     whole = kernel.lanes * fold.itemsize == LINE and columns % kernel.lanes == 0
-    fetches = whole and sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
-    kernel = replace(kernel, fetches=fetches, scattered=fetches and fold.axes[2].period > 1)
+    if isinstance(kernel, RowKernel) and whole:
+        large = sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
+        kernel = replace(kernel, fetches=large)
     in_lines = whole and not any(step % LINE for step in strides[0])
-    in_order = kernel.along == "columns" or kernel.lanes * result.itemsize == LINE
+    in_order = isinstance(kernel, RowKernel) or kernel.along == "columns"
+    in_order = in_order or kernel.lanes * result.itemsize == LINE
     streams = in_lines and in_order and is_streamed(fold.tensors["result"])
     bands = _cut(fold, _height(fold, columns))
-    return _step(fold, part, bands, strides, {
+    return _step(fold, part, bands, strides, rows, {
         "kernel": kernel.address,
-        "streamed": replace(kernel, scattered=False, streamed=True).address if streams else 0,
-        "fields": Table(FIELDS.table([_fields(fold, columns, strides)])),
+        "streamed": replace(kernel, streamed=True).address if streams else 0,
+        "fields": Table(FIELDS.table([_fields(fold, columns, strides, of_rows=rows is not None)])),
         "staged": False, "staging": [],
     })  # fmt: skip
 
 
 def _step(
     fold: PoolingFold, part: Nest, bands: _Bands, strides: Sequence[tuple[int, ...]],
-    values: Mapping[str, Any],
+    rows: np.ndarray | None, values: Mapping[str, Any],
 ) -> Step:  # fmt: skip
     """Return a step.
 
-    strides: bytes along d, h and w of result, a and b. values: parameters that depend on whether
-    the kernel works in place or through buffers.
+    strides: bytes along d, h and w of result, a and b. rows: the tiles of a row for the row kernel,
+    for which a row is one place along w. values: parameters that depend on whether the kernel works
+    in place or through buffers.
     """
     depths, _, widths = fold.axes
+    row = windows.WindowSegment(first=0, count=1, source=0, source_step=0, tap=0, taps=1)
     segments = [
         [segment for d in range(len(depths.taps)) for segment in depths.segments(d, d + 1)],
         bands.runs,
-        widths.segments(by_tap=fold.uses_b),
+        widths.segments(by_tap=fold.uses_b) if rows is None else [row],
     ]
+    tiles = Table(TILE.table([dict.fromkeys(TILE.fields, 0)]) if rows is None else rows)
     along = [Table(_rows(fold, dim, found, strides)) for dim, found in enumerate(segments)]
     outer, count = part.without(1), len(bands.table)
     common = walked(outer, fold.tensors) | {
         "d": along[0], "runs": along[1], "segments": along[2], "segment_count": len(segments[2]),
+        "tiles": tiles, "whole_rows": rows is not None,
         "bands": Table(bands.table), "band_count": count,
         "empty": fold.empty, "uniform": fold.divisor is not None,
     }  # fmt: skip
@@ -129,17 +137,21 @@ def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
     return (0,) * (5 - desc.ndims) + tuple(desc.itemsize * s for s in desc.strides[2:])
 
 
-def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
-    """Return the kernel for this number of contiguous columns."""
+def _kernel(
+    fold: PoolingFold, columns: int, target: str, source: str, strides: Sequence[tuple[int, ...]]
+) -> tuple[RowKernel | BoxKernel, np.ndarray | None]:
+    """Return the kernel for this number of contiguous columns, and the tiles of a row, if any.
+
+    strides: bytes along d, h and w of result, a and b.
+    """
     lanes = min(4 * BEST.lanes // fold.itemsize, 1 << (columns.bit_length() - 1))
-    width = int(fold.axes[2].taps.max(initial=1))
-    width = width if width <= _MOST_UNROLLED else 1
-    kernel = PoolingKernel(
-        fold.name, lanes, "points", fold.index, fold.held, fold.held, fold.held, width=width
-    )
-    if columns >= lanes * kernel.tile:
-        return replace(kernel, along="columns")
-    return kernel
+    kernel = PoolingKernel(fold.name, lanes, fold.index, source, target, fold.held)
+    if found := row_kernel(fold, kernel):
+        return found[0], found[1].table(fold, strides)
+    box = BoxKernel(**vars(kernel))
+    if columns >= lanes * replace(box, along="columns").tile:
+        return replace(box, along="columns"), None
+    return box, None
 
 
 def _rows(
@@ -161,16 +173,20 @@ def _rows(
 
 
 def _fields(
-    fold: PoolingFold, columns: int, strides: Sequence[tuple[int, ...]]
+    fold: PoolingFold, columns: int, strides: Sequence[tuple[int, ...]], *, of_rows: bool
 ) -> dict[str, float]:
     """Return the kernel's fields that are equal for all calls."""
     fields: dict[str, float] = dict.fromkeys(FIELDS.fields, 0)
     fields["columns"] = columns
-    _, a, b = strides
+    result, a, b = strides
+    fields["result_step"] = result[-1]
+    fields["b_step"] = b[-1] if fold.name == "largest" else 0
     for dim, (name, axis) in enumerate(zip("dhw", fold.axes, strict=True)):
         fields[f"a_{name}"] = axis.source_step * a[dim]
         fields[f"b_{name}"] = 0 if fold.name == "largest" else axis.source_step * b[dim]
         fields[f"tap_{name}"] = axis.tap_step * fold.taps[dim]
+    if of_rows:  # from place to place
+        fields["a_w"], fields["b_w"] = a[-1], 0 if fold.name == "largest" else b[-1]
     fields["start"] = -math.inf if fold.name == "largest" else 0.0
     fields["divisor"] = fold.divisor or 0
     return fields
@@ -269,14 +285,15 @@ def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
         moves[i] = CopyKernel("transposed", *(kinds if i else reversed(kinds))).address
         strides[i] = (0, SIDE * size * width, SIDE * size)
     reads = fold.uses_b and fold.name != "largest"
-    fields = _fields(fold, SIDE, strides) | {"a_d": planes[1]}
+    kernel, rows = _kernel(fold, SIDE, fold.held, fold.held, strides)
+    fields = _fields(fold, SIDE, strides, of_rows=rows is not None) | {"a_d": planes[1]}
     if reads:
         fields["b_d"] = planes[2]
     staging = {
         "channels": columns.extent, "moves": moves, "b_read": reads,
         "b_written": fold.uses_b and not reads, "views": views,
     }  # fmt: skip
-    return _step(fold, part, bands, strides, {
-        "kernel": _kernel(fold, SIDE).address, "streamed": 0,
+    return _step(fold, part, bands, strides, rows, {
+        "kernel": kernel.address, "streamed": 0,
         "fields": Table(FIELDS.table([fields])), "staged": True, "staging": [staging],
     })  # fmt: skip

@@ -17,7 +17,7 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.pointers import address, load_i64, stack, store_i64
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, SIDE, TRANSPOSED
-from dnncore_cpu_numba.pooling.kernel import FIELDS, POOLING_CALL
+from dnncore_cpu_numba.pooling.kernel import FIELDS, POOLING_CALL, TILE
 
 BUFFERS = 256 << 10  # bytes of all buffers; they fit into a second-level cache
 
@@ -61,6 +61,8 @@ POOL = Record(
     ("fields", Pointer(FIELDS), "the constant fields"),
     ("d runs segments", Pointer(ALONG), "along d, h and w"),
     ("segment_count", "count"),
+    ("tiles", Pointer(TILE), "of a row, for the row kernel"),
+    ("whole_rows", "flag", "the kernel computes whole rows"),
     ("bands", Pointer(BAND)),
     ("band_count", "count"),
     ("empty", "float32", "the result of a window without cells"),
@@ -82,6 +84,7 @@ def pool(params, begin, end):
     buffers, starts = stack(_ROOM), TENSORS.room()
     for i in range(_FIELDS):
         store_i64(fields, i, load_i64(template, i))
+    fields.tiles = params.tiles
     seek(params.nest, begin // bands, position, params.starts, tensors, 1)
     for item in range(begin, end):
         band = params.bands[item % bands]
@@ -110,7 +113,10 @@ def _compute_band(params, fields, band, starts):
             fields.a = d.a + h.a + w.a + starts.a
             fields.b = d.b + h.b + w.b + starts.b
             _set_taps(params, fields, d, h, w)
-            _set_loops(fields, h, w)
+            if params.whole_rows:
+                _set_lines(fields, h)
+            else:
+                _set_loops(fields, h, w)
             _set_ahead(fields, h)
             kernel = params.kernel
             if params.streamed and fields.result % LINE == 0:
@@ -140,6 +146,13 @@ def _set_ahead(fields, h):
         rows = h.a_step // row
     fields.ahead = h.taps * row
     fields.ahead_rows = rows
+
+
+@device
+def _set_lines(fields, h):
+    """Set the loop over whole rows."""
+    fields.lines = h.count
+    fields.result_line, fields.a_line, fields.b_line = h.result_step, h.a_step, h.b_step
 
 
 @device

@@ -1,0 +1,119 @@
+"""Tiles of rows of results for `pooling/row_kernel.py`: their places and their patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dnncore_cpu_numba.pooling.fold import PoolingFold
+from dnncore_cpu_numba.pooling.kernel import TILE, PoolingKernel
+from dnncore_cpu_numba.pooling.row_kernel import Pattern, RowKernel, shares_places
+from dnncore_cpu_numba.pooling.windows import Along
+
+_WIDEST = 8  # results of a tile
+_MOST_TAPS = 72  # taps along w of all results of a tile: limits the size of the code
+_MOST_PATTERNS = 4  # the same; usual rows have a left, a middle and a right pattern
+
+
+@dataclass(frozen=True)
+class RowTiles:
+    """The tiles of a row.
+
+    patterns: the different patterns. tiles: for each pattern its tiles: the first result of each
+    and the place to which the pattern is relative.
+    """
+
+    patterns: tuple[Pattern, ...]
+    tiles: tuple[tuple[tuple[int, int], ...], ...]
+
+    def table(self, fold: PoolingFold, strides: Sequence[tuple[int, ...]]) -> np.ndarray:
+        """Return the records `TILE`. strides: bytes along d, h and w of result, a and b."""
+        result, a, b = (stride[-1] for stride in strides)
+        rows = []
+        for tiles in self.tiles:
+            for i, (first, place) in enumerate(tiles):
+                place_b = first if fold.name == "largest" else place
+                rows.append({
+                    "result": first * result, "a": place * a, "b": place_b * b,
+                    "count": len(tiles) - i,
+                })  # fmt: skip
+        return TILE.table(rows)
+
+
+def row_kernel(fold: PoolingFold, kernel: PoolingKernel) -> tuple[RowKernel, RowTiles] | None:
+    """Return the kernel of rows in the class of `kernel`, and its tiles.
+
+    Returns None if rows have too many patterns or wide windows, or if a maximum has no cells.
+    """
+    axis = fold.axes[2]
+    if fold.name == "largest" and any((axis.taps == 0).any() for axis in fold.axes):
+        return None
+    most, count = int(axis.taps.max(initial=0)), len(axis.taps)
+    if not count or most * min(count, axis.period) > _MOST_TAPS:
+        return None
+    for width in _widths(count, axis.period):
+        if width * most > _MOST_TAPS:
+            continue
+        tiles = _divided(axis, width, by_tap=fold.uses_b)
+        if len(tiles.patterns) <= _MOST_PATTERNS and _fits(tiles, kernel):
+            values = {**vars(kernel), "patterns": tiles.patterns, "even": fold.divisor is not None}
+            return RowKernel(**values), tiles
+    return None
+
+
+def _widths(count: int, period: int) -> list[int]:
+    """Return the widths of tiles to try. Equal tiles cover a row, in whole periods if possible."""
+    widths = []
+    for most in range(min(count, _WIDEST), 0, -1):
+        width = -(-count // -(-count // most))
+        whole = -(-width // period) * period
+        widths.append(whole if whole <= min(count, _WIDEST) else width)
+    return list(dict.fromkeys(widths))
+
+
+def _fits(tiles: RowTiles, kernel: PoolingKernel) -> bool:
+    """Whether the state of each tile fits into the registers."""
+    registers = 32 if kernel.has_masks else 16
+    for pattern in tiles.patterns:
+        if shares_places(kernel):
+            places = len({place for taps in pattern for place, _ in taps})
+            state, room = places * (2 if kernel.is_half else 1), registers - 6
+        else:
+            state, room = len(pattern) * (2 if kernel.keeps_taps else 1), registers - 8
+        if state > room and len(pattern) > 1:
+            return False
+    return True
+
+
+def _divided(axis: Along, width: int, *, by_tap: bool) -> RowTiles:
+    """Divide a row into tiles of a width. The last tile overlaps the tile before it."""
+    count = len(axis.taps)
+    starts = np.minimum(np.arange(0, count, width), count - width)
+    results = starts[:, None] + np.arange(width)
+    taps, source, tap = axis.taps[results], axis.source[results], axis.tap[results]
+    reach = (taps - 1) * axis.source_step
+    lowest = np.where(taps > 0, source + np.minimum(reach, 0), np.iinfo(np.int64).max)
+    base = lowest.min(axis=1)
+    base = np.where((taps > 0).any(axis=1), base, 0)
+    relative = np.where(taps > 0, source - base[:, None], 0)
+    numbers = np.where(taps > 0, tap, 0) if by_tap else np.zeros_like(tap)
+    forms = np.stack([taps, relative, numbers], axis=1).reshape(len(starts), -1)
+    different, numbered = np.unique(forms, axis=0, return_inverse=True)
+    numbered = numbered.reshape(-1)
+    patterns = tuple(_pattern(form.reshape(3, width), axis, by_tap=by_tap) for form in different)
+    tiles = tuple(
+        tuple((int(starts[i]), int(base[i])) for i in np.flatnonzero(numbered == k))
+        for k in range(len(different))
+    )
+    return RowTiles(patterns, tiles)
+
+
+def _pattern(form: np.ndarray, axis: Along, *, by_tap: bool) -> Pattern:
+    """Return the pattern of a tile from the tap count, place and number of each result."""
+    step = axis.tap_step if by_tap else 0
+    return tuple(
+        tuple((int(place) + j * axis.source_step, int(number) + j * step) for j in range(int(taps)))
+        for taps, place, number in form.T
+    )
