@@ -289,10 +289,13 @@ def _zeros(params, begin, end):
     size = params.size
     position, tensors = stack(MAX_LOOPS), TARGET.room()
     seek(nest, begin, position, params.starts, tensors, 1)
+    run = size
+    if column_stride == 1:  # one run of bytes, for which LLVM calls memset
+        columns, run = 1, columns * size
     for _ in range(begin, end):
         for row in range(rows):
             start = tensors.target + row * row_stride * size
             for column in range(columns):
-                for byte in range(size):
+                for byte in range(run):
                     store_i8(start, column * column_stride * size + byte, 0)
         advance(nest, position, tensors, 1)

@@ -114,9 +114,9 @@ def _axes(
 
 
 def _still(desc: MemoryDesc, strides: Sequence[int]) -> MemoryDesc:
-    """Return a descriptor of the same dims in which all images and channels share elements."""
+    """Return a descriptor of the same spatial dims for all images and channels."""
     kind = "f64" if desc.data_type == "f64" else "f32"
-    return MemoryDesc(desc.dims, kind, strides=(0, 0, *strides))
+    return MemoryDesc((1, 1, *desc.dims[2:]), kind, strides=(0, 0, *strides))
 
 
 def _reciprocals(dst: MemoryDesc, counts: Sequence[np.ndarray]) -> Tensor:

@@ -44,9 +44,16 @@ def fold_steps(fold: PoolingFold) -> list[Step]:
 
 
 def _nests(fold: PoolingFold) -> list[Nest]:
-    """Return loop nests over batch and channels. The innermost loop is the columns."""
+    """Return loop nests over batch and channels. The innermost loop is the columns.
+
+    They include the padding of channels if it is equal in all tensors. All vectors of channels are
+    then whole. Results in the padding are set to zero afterwards.
+    """
     descs = [tensor.desc for tensor in fold.tensors.values()]
-    found = nests(descs[0].dims, descs, without=range(2, descs[0].ndims))
+    batch, channels, *spatial = descs[0].dims
+    padded = {desc.padded_dims[1] for desc in fold.used.values()}
+    dims = (batch, padded.pop() if len(padded) == 1 else channels, *spatial)
+    found = nests(dims, descs, without=range(2, len(dims)))
     return [nest.ordered() for nest in found]
 
 
@@ -79,7 +86,7 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
     whole = kernel.lanes * fold.itemsize == LINE and columns % kernel.lanes == 0
     if isinstance(kernel, RowKernel) and whole:
         large = sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
-        kernel = replace(kernel, fetches=large)
+        kernel = replace(kernel, fetches=large and kernel.vectors == 1)
     in_lines = whole and not any(step % LINE for step in strides[0])
     in_order = isinstance(kernel, RowKernel) or kernel.along == "columns"
     in_order = in_order or kernel.lanes * result.itemsize == LINE
@@ -146,7 +153,7 @@ def _kernel(
     """
     lanes = min(4 * BEST.lanes // fold.itemsize, 1 << (columns.bit_length() - 1))
     kernel = PoolingKernel(fold.name, lanes, fold.index, source, target, fold.held)
-    if found := row_kernel(fold, kernel):
+    if found := row_kernel(fold, kernel, columns):
         return found[0], found[1].table(fold, strides)
     box = BoxKernel(**vars(kernel))
     if columns >= lanes * replace(box, along="columns").tile:

@@ -12,7 +12,10 @@ from dnncore_cpu_numba.pooling.kernel import TILE, PoolingKernel
 from dnncore_cpu_numba.pooling.row_kernel import Pattern, RowKernel, shares_places
 from dnncore_cpu_numba.pooling.windows import Along
 
-_WIDEST = 8  # results of a tile
+_MOST_RESULTS = 8  # vectors of results of a tile
+_MOST_VECTORS = 4  # of contiguous columns
+_READ_PER_RESULT = 2  # places; with more, contiguous reads matter more than shared ones
+_OVERLAP = 1.2  # most columns computed per column
 _MOST_TAPS = 72  # taps along w of all results of a tile: limits the size of the code
 _MOST_PATTERNS = 4  # the same; usual rows have a left, a middle and a right pattern
 
@@ -42,7 +45,9 @@ class RowTiles:
         return TILE.table(rows)
 
 
-def row_kernel(fold: PoolingFold, kernel: PoolingKernel) -> tuple[RowKernel, RowTiles] | None:
+def row_kernel(
+    fold: PoolingFold, kernel: PoolingKernel, columns: int
+) -> tuple[RowKernel, RowTiles] | None:
     """Return the kernel of rows in the class of `kernel`, and its tiles.
 
     Returns None if rows have too many patterns or wide windows, or if a maximum has no cells.
@@ -53,36 +58,47 @@ def row_kernel(fold: PoolingFold, kernel: PoolingKernel) -> tuple[RowKernel, Row
     most, count = int(axis.taps.max(initial=0)), len(axis.taps)
     if not count or most * min(count, axis.period) > _MOST_TAPS:
         return None
-    for width in _widths(count, axis.period):
-        if width * most > _MOST_TAPS:
+    vectors = _vectors(columns, kernel.lanes)
+    for width in _widths(count, axis.period, _MOST_RESULTS // vectors):
+        if width * most * vectors > _MOST_TAPS:
             continue
         tiles = _divided(axis, width, by_tap=fold.uses_b)
-        if len(tiles.patterns) <= _MOST_PATTERNS and _fits(tiles, kernel):
-            values = {**vars(kernel), "patterns": tiles.patterns, "even": fold.divisor is not None}
-            return RowKernel(**values), tiles
+        if len(tiles.patterns) <= _MOST_PATTERNS and _fits(tiles, kernel, vectors):
+            even = fold.divisor is not None
+            return RowKernel(
+                **vars(kernel), patterns=tiles.patterns, vectors=vectors, even=even
+            ), tiles
     return None
 
 
-def _widths(count: int, period: int) -> list[int]:
+def _vectors(columns: int, lanes: int) -> int:
+    """Return the number of vectors of columns in a tile: the most with little overlap."""
+    count = -(-columns // lanes)
+    return max(n for n in range(1, _MOST_VECTORS + 1) if n == 1 or
+               (n <= columns // lanes and -(-count // n) * n <= _OVERLAP * count))  # fmt: skip
+
+
+def _widths(count: int, period: int, widest: int) -> list[int]:
     """Return the widths of tiles to try. Equal tiles cover a row, in whole periods if possible."""
     widths = []
-    for most in range(min(count, _WIDEST), 0, -1):
+    for most in range(min(count, widest), 0, -1):
         width = -(-count // -(-count // most))
         whole = -(-width // period) * period
-        widths.append(whole if whole <= min(count, _WIDEST) else width)
+        widths.append(whole if whole <= min(count, widest) else width)
     return list(dict.fromkeys(widths))
 
 
-def _fits(tiles: RowTiles, kernel: PoolingKernel) -> bool:
+def _fits(tiles: RowTiles, kernel: PoolingKernel, vectors: int) -> bool:
     """Whether the state of each tile fits into the registers."""
     registers = 32 if kernel.has_masks else 16
     for pattern in tiles.patterns:
+        places, results = len({place for taps in pattern for place, _ in taps}), len(pattern)
         if shares_places(kernel):
-            places = len({place for taps in pattern for place, _ in taps})
             state, room = places * (2 if kernel.is_half else 1), registers - 6
         else:
-            state, room = len(pattern) * (2 if kernel.keeps_taps else 1), registers - 8
-        if state > room and len(pattern) > 1:
+            state, room = results * (2 if kernel.keeps_taps else 1), registers - 8
+        few = kernel.keeps_taps and vectors > 1 and places > _READ_PER_RESULT * results
+        if (state * vectors > room and results * vectors > 1) or (few and results > 1):
             return False
     return True
 
