@@ -90,6 +90,40 @@ def test_groups_as_lanes_with_post_ops(direction, name):
     check(DEPTHWISE, op, attr)
 
 
+def in_type(op, data_type):
+    """The operation with all tensors of another type."""
+    descs = {argument.name: desc.with_data_type(data_type) for argument, desc in op.tensors()}
+    return op.with_descs(**descs)
+
+
+COPIED = ("multiplier", "small_groups")  # channels of a group are apart
+
+
+@all_directions
+@pytest.mark.parametrize("name", sorted(GROUPED.keys() - COPIED))
+def test_groups_as_lanes_in_f64(direction, name):
+    *shapes, window = GROUPED[name]
+    spatial = "dhw"[5 - len(shapes[0]) :]
+    for tag in ("any", f"n{spatial}c", f"nC{spatial}16c"):
+        check(DEPTHWISE, in_type(convolution(direction, *shapes, tag, **window), "f64"))
+
+
+@all_directions
+def test_what_depthwise_refuses_in_f64(direction):
+    *shapes, window = GROUPED["multiplier"]
+    op = in_type(convolution(direction, *shapes, "any", **window), "f64")
+    with pytest.raises(dnn.NoImplementation, match="f64 of groups"):
+        dnn.PrimitiveDesc(op, dnn.engine("cpu"), impl="cpu_numba:depthwise:*")
+    *shapes, window = GROUPED["depthwise"]
+    op = in_type(convolution(direction, *shapes, "any", **window), "f64")
+    attr = dnn.Attributes(post_ops=[dnn.PostOp.sum(2.0), dnn.PostOp.eltwise("tanh")])
+    if direction == "backward_weights":
+        with pytest.raises(dnn.NoImplementation, match="post-ops of f64"):
+            dnn.PrimitiveDesc(op, dnn.engine("cpu"), attr, impl="cpu_numba:depthwise:*")
+    else:
+        check(DEPTHWISE, op, attr)
+
+
 @pytest.mark.parametrize("direction", ["forward", "backward_data"])
 def test_single_pixels_of_plain_images_stay_where_they_lie(direction):
     op = convolution(direction, (2, 64, 14, 14), (64, 64, 1, 1), (14, 14), "nchw")
@@ -116,12 +150,11 @@ def test_one_group_is_refused():
 
 
 @all_directions
-@pytest.mark.parametrize("data_type", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("data_type", ["f64", "f32", "f16", "bf16"])
 def test_depthwise_is_chosen(direction, data_type):
     *shapes, window = GROUPED["depthwise"]
-    op = convolution(direction, *shapes, "any", **window)
-    descs = {argument.name: desc.with_data_type(data_type) for argument, desc in op.tensors()}
-    pd = dnn.PrimitiveDesc(op.with_descs(**descs), dnn.engine("cpu"))
+    op = in_type(convolution(direction, *shapes, "any", **window), data_type)
+    pd = dnn.PrimitiveDesc(op, dnn.engine("cpu"))
     assert pd.impl_name.startswith("cpu_numba:depthwise:")
 
 
@@ -141,9 +174,10 @@ def test_column_matrices_of_a_few_images_at_a_time(monkeypatch, direction, tag):
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
 def test_depthwise_results_past_the_caches(monkeypatch, tag):
     monkeypatch.setattr(convolution_depthwise, "STREAM_BYTES", 0)
-    monkeypatch.setattr(convolution_depthwise, "AHEAD_BYTES", {4: 0})
+    monkeypatch.setattr(convolution_depthwise, "AHEAD_BYTES", {8: 0, 4: 0})
     op = convolution("forward", (2, 48, 9, 11), (48, 1, 1, 3, 3), (9, 11), tag, padding_l=(1, 1))
     check(DEPTHWISE, op)
+    check(DEPTHWISE, in_type(op, "f64"))
 
 
 @all_directions

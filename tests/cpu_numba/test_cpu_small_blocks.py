@@ -13,7 +13,7 @@ SIZES = {
     "codegen.nontemporal:STREAM_BYTES": 0,
     "convolution.brgemm_weights:BORDERED_BYTES": 1,
     "convolution.brgemm_weights:REDUCTION": 12,
-    "convolution.depthwise.data:AHEAD_BYTES": dict.fromkeys((1, 2, 4), 0),
+    "convolution.depthwise.data:AHEAD_BYTES": dict.fromkeys((1, 2, 4, 8), 0),
     "convolution.depthwise.data:VECTORS": 1,
     "convolution.gemm:COLUMN_BYTES": 2000,
     "convolution.winograd.blocks:FILTER_BYTES_PER_TILE": 1,

@@ -23,7 +23,7 @@ from dnncore_cpu_numba.convolution.col2im import col2im_step
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import as_5d
 from dnncore_cpu_numba.copies.gather import Axis, gather_step, places
-from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, F64_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.factors import prepare
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
@@ -35,7 +35,7 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-DOUBLES, WHOLE = Arithmetic("f64", "f64"), Arithmetic("s32", "s32")
+WHOLE = Arithmetic("s32", "s32")
 FEW_PRODUCTS = 32  # products in the time of storing and adding one element of a column matrix
 STRETCH_ENTRIES, FAST_ENTRIES = 128, 16  # entries per stretch of images; pixels per entry
 COLUMN_BYTES = 4 << 20  # bytes of the column matrices that are computed at a time
@@ -52,7 +52,7 @@ class _Gemm(PlannedConvolution):
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
         """Return products of f64 or f32."""
-        return DOUBLES if op.data_type == "f64" else F32_PRODUCTS
+        return F64_PRODUCTS if op.data_type == "f64" else F32_PRODUCTS
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
         """Return all arguments, or none if they are converted to f32."""

@@ -140,7 +140,7 @@ class Arithmetic:
         return sums
 
 
-F32_PRODUCTS = Arithmetic()
+F32_PRODUCTS, F64_PRODUCTS = Arithmetic(), Arithmetic("f64", "f64")
 
 
 def _products_of_pairs(

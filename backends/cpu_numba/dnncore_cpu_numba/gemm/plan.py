@@ -119,8 +119,9 @@ class ProgramPlan:
 
     def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
         """Append a chain of stages. tensors: dst, src, then the stages' operands."""
+        held = "f64" if tensors[0].desc.data_type == "f64" else "f32"
         self._append(
-            lambda: chain_steps(tensors[0].desc.dims, tensors, stages),
+            lambda: chain_steps(tensors[0].desc.dims, tensors, stages, held),
             sum(tensor.desc.nbytes for tensor in tensors),
         )
 

@@ -1,7 +1,8 @@
 """Pooling forward and backward: kernels over boxes of taps, in place or through buffers.
 
 `pooling/kernel.py` defines the computation, `pooling/windows.py` the boxes, `pooling/row_tiles.py`
-the tiles of rows, and `pooling/tasks.py` the loops. NaN is larger than every number, as in torch. The first NaN of a window is kept.
+the tiles of rows, and `pooling/tasks.py` the loops. NaN is larger than every number, as in torch.
+The first NaN of a window is kept.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Attributes, Convolution, Refused
+from dnncore.backend import Accepted, Attributes, Convolution, Refused
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, STORED
@@ -32,7 +32,7 @@ from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, DepthwiseVie
 from dnncore_cpu_numba.convolution.geometry import Geometry, dot
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows, with_fixed
-from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, F64_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.plan import INTEGERS, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.gemm.quantization import ATTRIBUTES, refuse_varying
@@ -45,10 +45,20 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 ONE_PLANE, PLANES, GROUPS = 0.25, 0.5, 0.7
 STRIPS_PER_THREAD = 4  # if images and channels do not divide evenly among threads
 # For contiguous channels, measured: more pages at a time, or more of each page, are slower.
-PLACES = {4: 9, 2: 16, 1: 24}  # input pixels of a tile and a row of taps, by bytes of an element
+PLACES = {
+    8: 9,
+    4: 9,
+    2: 16,
+    1: 24,
+}  # input pixels of a tile and a row of taps, by bytes of an element
 VECTORS = 8  # vectors of channels per work item
 PIXELS_OF_GROUPS = 14  # most pixels of a tile with several channels of a group: its code is longer
-AHEAD_BYTES = {4: 4 << 20, 2: 1 << 20, 1: 1 << 20}  # least bytes of an input that is prefetched
+AHEAD_BYTES = {
+    8: 4 << 20,
+    4: 4 << 20,
+    2: 1 << 20,
+    1: 1 << 20,
+}  # least bytes of an input that is prefetched
 LARGEST_PRODUCT = 255 * 128  # largest product of 8-bit integers
 EXACT = 1 << 24  # f32 represents all integers up to this one
 ROW_ENTRIES = 16  # entries of tables per row, in the unit of `table_entries`
@@ -64,6 +74,27 @@ class Depthwise(Brgemm):
     NAME = "cpu_numba:depthwise:{isa.name}"
     HAS_KNOBS = False
 
+    def accept(
+        self, op: Convolution, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
+        """Plan with the lanes of a vector of this element type."""
+        isa = self.arithmetic(op).vectors_of(self.isa)
+        own = self if isa == self.isa else type(self)(isa)
+        return Brgemm.accept(own, op, attr, engine, hint)
+
+    def arithmetic(self, op: Convolution) -> Arithmetic:
+        """Return products of single elements, of f64 or f32."""
+        return F64_PRODUCTS if op.data_type == "f64" else F32_PRODUCTS
+
+    def orders(self, op: Convolution) -> tuple[list[int] | None, list[int] | None]:
+        """Return `DepthwiseView.orders`."""
+        return DepthwiseView.of(self.isa, Geometry.of(op)).orders
+
+    def kept_in(self, op: Convolution, images: Sequence[str]) -> list[str]:
+        """Return the images that keep their types, because their channels keep their order."""
+        orders = zip(images, self.orders(op), strict=True)
+        return [name for name, order in orders if order is None]
+
     def table_entries(self, g: Geometry) -> int:
         """Return several entries for each row of pixels."""
         return ROW_ENTRIES * max(g.src[0] * g.src[1], g.dst[0] * g.dst[1])
@@ -75,6 +106,8 @@ class Depthwise(Brgemm):
             return Refused("shape", "one group, where groups are the lanes of vectors")
         if min(kernel) > MOST_TAPS:
             return Refused("shape", f"a kernel of {min(kernel)} in all dims; {MOST_TAPS} at most")
+        if op.data_type == "f64" and any(self.orders(op)):
+            return Refused("type", "f64 of groups whose channels are copied in another order")
         return super().refused(op, attr)
 
     def tag(self, per_group: int, spatial: str, g: Geometry) -> str:
@@ -117,7 +150,7 @@ class Depthwise(Brgemm):
 class DepthwiseData(Depthwise):
     """Forward and backward by data: each pixel of the output is a sum over pixels of the input."""
 
-    data_types = (*FLOATS, *INTEGERS)
+    data_types = (*FLOATS, "f64", *INTEGERS)
     attributes = ATTRIBUTES
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
@@ -126,7 +159,7 @@ class DepthwiseData(Depthwise):
             op, attr, self.arithmetic(op).group
         ):
             return refusal
-        read, _ = DepthwiseView.of(self.isa, Geometry.of(op)).orders
+        read, _ = self.orders(op)
         if read is not None and op.data_type in INTEGERS and not _is_exact_in_f32(op, attr):
             return Refused("attribute", "sums are too large for f32, in which channels are copied")
         return None
@@ -137,14 +170,12 @@ class DepthwiseData(Depthwise):
 
     def arithmetic(self, op: Convolution) -> Arithmetic:
         """Return products of single elements."""
-        return Arithmetic("s32", "s32") if op.data_type in INTEGERS else F32_PRODUCTS
+        return Arithmetic("s32", "s32") if op.data_type in INTEGERS else super().arithmetic(op)
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
         """Return weights, bias, and the images whose channels keep their order."""
-        g = Geometry.of(op)
-        orders = DepthwiseView.of(self.isa, g).orders
-        images = zip((g.gathered, op.result_name), orders, strict=True)
-        return ("weights", op.BIAS, *(name for name, order in images if order is None))
+        images = Geometry.of(op).gathered, op.result_name
+        return ("weights", op.BIAS, *self.kept_in(op, images))
 
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
@@ -156,7 +187,9 @@ class DepthwiseData(Depthwise):
         epilogue, operands = self._epilogue(plan, op, attr, width, written, fused=not is_integer)
         dst, edge = self._write_image(plan, result, width, attr, written)
         types = (gathered.desc.data_type, weights.desc.data_type, result.desc.data_type)
-        sums: Sums = "s32" if is_integer and not _is_exact_in_f32(op, attr) else "f32"
+        sums: Sums = "f64" if op.data_type == "f64" else "f32"
+        if is_integer and not _is_exact_in_f32(op, attr):
+            sums = "s32"
         zero_points = [plan.tensors.get(f"{name}_zero_points") for name in ("src", "weights")]
         loop = _Loop(
             view, view.image(src), view.filter(weights), view.matrix(dst),

@@ -16,8 +16,8 @@ the image. Many rows share a list. Rank, dilation, stride and direction only aff
 The innermost loop repeats a tile for several vectors of channels. If channels are contiguous, these
 vectors are contiguous in memory.
 
-Elements of all types are converted when they are loaded. Sums are f32, or s32 of factors from which
-the zero points were subtracted.
+Elements of all types are converted when they are loaded. Sums are f32, f64 if all types are f64, or
+s32 of factors from which the zero points were subtracted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROW = Record(
     ("z y", "index"),
     ("ahead", "bytes", "to the last row of src that the next row sees"),
 )
-Sums: TypeAlias = Literal["f32", "s32"]
+Sums: TypeAlias = Literal["f32", "f64", "s32"]
 PAIR = Record("entry of a row's list", ("src weights", "bytes", "offsets"))
 OPERAND = Record("operand of rows", ("address", "address"), ("block x z y", "bytes", "strides"))
 DEPTHWISE_CALL = Record(
@@ -75,7 +75,8 @@ class DepthwiseKernel(NativeKernel):
     edge: of all vectors, as in `Microkernel`. streamed: full vectors use non-temporal stores. dst
         must be aligned to cache lines.
     ahead: the rows of src that are prefetched, as distances from the row's `ahead`.
-    types: of src, weights and dst. sums: the type of sums; s32 only for 8-bit integers.
+    types: of src, weights and dst. sums: the type of sums; s32 only for 8-bit integers, f64 only if
+        all types are f64.
     zero_points: the types of the zero points of src and weights; "" without one.
     """
 
@@ -102,6 +103,11 @@ class DepthwiseKernel(NativeKernel):
 
 class _Emitter(Emitter):
     """Emits a kernel. The methods emit its loops, the outermost first."""
+
+    def real_vector(self) -> ir.VectorType:
+        """Return the vector type of f64 if the sums are f64, otherwise of f32."""
+        lanes = self.kernel.isa.lanes
+        return self.arithmetic.sums(lanes) if self.kernel.sums == "f64" else vir.vector_of(lanes)
 
     def rows(self) -> None:
         """Compute all rows of output."""
@@ -224,7 +230,7 @@ class _Emitter(Emitter):
         view = View(
             self.builder, self.vector, pointer, I64(0), I64(0), 0, mask, data_type, kernel.isa
         )
-        if kernel.sums == "f32":
+        if kernel.sums != "s32":
             return view.load(0, 0)
         x = view.load_integer(0, 0, splat=False)
         return x if zero is None else self.builder.sub(x, zero)

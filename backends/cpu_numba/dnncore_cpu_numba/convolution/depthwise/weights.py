@@ -15,7 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from dnncore.backend import Attributes, Convolution, MemoryDesc
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.convolution.depthwise.data import Depthwise
 from dnncore_cpu_numba.convolution.depthwise.view import DepthwiseView
 from dnncore_cpu_numba.convolution.depthwise.weights_kernel import (
@@ -40,10 +41,18 @@ SUMS_PER_PIXEL = 3  # registers for sums per register for a pixel of a tile; mea
 class DepthwiseWeights(Depthwise):
     """Backward by weights and bias."""
 
+    data_types = (*FLOATS, "f64")
+
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
+        """Refuse post-ops of f64."""
+        if op.data_type == "f64" and attr.post_ops:
+            return Refused("attribute", "post-ops of f64")
+        return super().refused(op, attr)
+
     def kept(self, op: Convolution) -> tuple[str, ...]:
-        """Return the images whose channels keep their order."""
-        orders = DepthwiseView.of(self.isa, Geometry.of(op)).orders
-        return tuple(name for name, order in zip(IMAGES, orders, strict=True) if order is None)
+        """Return the images whose channels keep their order; in f64 also the results."""
+        results = (op.result_name, op.BIAS) if op.data_type == "f64" else ()
+        return (*results, *self.kept_in(op, IMAGES))
 
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""

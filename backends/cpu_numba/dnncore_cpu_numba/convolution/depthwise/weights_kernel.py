@@ -28,8 +28,8 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.type_conversion import load_as_f32
-from dnncore_cpu_numba.codegen.vector_ir import I64, Value
+from dnncore_cpu_numba.codegen.type_conversion import F64, load_as_f32
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.gemm.microkernel import Emitter
 
@@ -70,7 +70,7 @@ class DepthwiseWeightsKernel(NativeKernel):
     taps: the offset of each sum in bytes, for each row of taps. If a vector holds several channels
     of a group, all sums of its first channel come first. bias: also sum diff_dst.
     in_turn: there are several vectors. edge: "full": all lanes are valid; "masked": only the first
-    `lanes`. types: of src and diff_dst. Sums are f32.
+    `lanes`. types: of src and diff_dst. Sums are f32, or f64 if both are f64.
     """
 
     ARGUMENTS = DEPTHWISE_WEIGHTS_CALL
@@ -99,6 +99,11 @@ class DepthwiseWeightsKernel(NativeKernel):
 
 class _Emitter(Emitter):
     """Emits a kernel. The state of its loops is the copies of the sums, row by row, and bias."""
+
+    def real_vector(self) -> ir.VectorType:
+        """Return the vector type of the sums."""
+        kind = F64 if self.kernel.types[0] == "f64" else F32
+        return ir.VectorType(kind, self.kernel.isa.lanes)
 
     @property
     def zeros(self) -> list[Value]:
@@ -221,8 +226,10 @@ class _Emitter(Emitter):
         return sums
 
     def _factor(self, pointer: Value, data_type: str) -> Value:
-        """Load a vector of src or diff_dst as f32."""
+        """Load a vector of src or diff_dst as f32 or f64."""
         isa = self.kernel.isa
+        if data_type == "f64":
+            return vir.load(self.builder, pointer, self.vector, self.mask)
         return load_as_f32(self.builder, pointer, data_type, isa.lanes, self.mask, isa)
 
     def _row_of_taps(
