@@ -265,7 +265,8 @@ def export(memory: Memory, address: int, *, is_versioned: bool, is_copy: bool) -
     if 0 in desc.dims:
         tensor.data, tensor.byte_offset = None, 0
     if versioned is not None:
-        versioned.flags = READ_ONLY * desc.has_repeats | COPIED * is_copy
+        is_read_only = desc.has_repeats or memory.is_read_only
+        versioned.flags = READ_ONLY * is_read_only | COPIED * is_copy
     return capsule
 
 

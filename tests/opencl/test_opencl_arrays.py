@@ -113,6 +113,9 @@ def test_read_only_buffers_are_inputs_but_no_outputs(engine, queue):
     step = engine.device.limits["alignment"]
     parent = cl.Buffer(engine.native.context, cl.mem_flags.READ_ONLY, step + 64)
     rows = src.submemory((2, 4), (2, 0))
+    if engine.dlpack_device is not None:
+        assert dnn.Memory.from_dlpack(src, engine=engine).is_read_only
+        assert not dnn.Memory.from_dlpack(dst, engine=engine).is_read_only
     for wrong in (
         src,
         dnn.Memory(DESC, engine, buffer),
