@@ -55,15 +55,15 @@ class Findings:
         floors = Floors.read(self._option.dnncore_floor)
         names = [name.strip() for text in self._option.dnncore_backend or ()
                  for name in text.split(",")]  # fmt: skip
-        defaults = {
-            name: self._default_floor(name) for name in [*names, *map(_backend, self.entries)]
-        }
+        planned: dict[str, list[int]] = {name: [] for name in names}  # floors of the entries
+        for row in self.entries:
+            planned.setdefault(_backend(row), []).append(row["floor"])
+        defaults = {name: self._default_floor(own) for name, own in planned.items()}
         executed = Counter(_backend(row) for row in self.entries if row["status"] != "unsupported")
         return "\n".join(floors.missing(executed, defaults))
 
-    def _default_floor(self, backend: str) -> int:
-        """Return the least floor of the backend's plans, or that of a shard; at least 1."""
-        own = [row["floor"] for row in self.entries if _backend(row) == backend]
+    def _default_floor(self, own: list[int]) -> int:
+        """Return the least floor of a backend's plans, or that of a shard; at least 1."""
         shards = Shard.read(self._option.dnncore_shard).count
         floor = min(own, default=1) // (1 if shards == 1 else 2 * shards)
         return max(1, min(floor, len(own)))
