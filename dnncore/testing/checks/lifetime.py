@@ -44,12 +44,19 @@ def memory(trial: Trial) -> None:
 
 @contextmanager
 def quick_collections() -> Iterator[None]:
-    """Restrict the garbage collector to new objects."""
+    """Restrict the garbage collector to new objects. Blocks and programs may freeze objects before.
+
+    With the modules of a compiler loaded, a collection of all objects takes 0.1 s.
+    """
+    was_frozen = gc.get_freeze_count() > 0
+    if was_frozen:
+        gc.collect()  # these objects remain frozen, so garbage must not be among them
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
 
 
 def _memories_die(trial: Trial) -> None:

@@ -14,6 +14,7 @@ from dnncore.engines.engine import Engine
 from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DnnError, ReferenceWarning, describe
 from dnncore.selection.plugins import engine as open_engine
+from dnncore.testing.checks.lifetime import quick_collections
 from dnncore.testing.scenarios.scene import Scene, Unsupported, Wrong
 from dnncore.testing.scenarios.steps import STEPS
 
@@ -39,7 +40,7 @@ def run(
     scene = Scene(engines, seed, impl)
     threads = get_num_threads()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), quick_collections():
             warnings.simplefilter("ignore", ReferenceWarning)
             for number in steps:
                 own = Random(f"{seed} {number}")  # noqa: S311 - reproducible
