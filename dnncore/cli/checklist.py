@@ -33,12 +33,11 @@ def checklist(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
                 f"no operation, algorithm, post-op or data type is called {word!r};"
                 " docs/how_to_add.md lists the files of a new one"
             )
-    opened = [engine(row.name) for row in chosen_devices(engines)]
-    found = [
-        gap
-        for gap in gaps(opened)
-        if not words or any(word.casefold() in gap.subject.casefold() for word in words)
-    ]
+
+    def is_wanted(subject: str) -> bool:
+        return not words or any(word.casefold() in subject.casefold() for word in words)
+
+    found = list(gaps([engine(row.name) for row in chosen_devices(engines)], is_wanted))
     if as_json:
         rows: list[Row] = [vars(gap) for gap in found]
         show_json(rows)

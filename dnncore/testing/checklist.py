@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -52,12 +52,14 @@ class Gap:
     reason: str
 
 
-def gaps(engines: Sequence[Engine]) -> Iterator[Gap]:
-    """Return all gaps; backends are queried for these engines."""
-    yield from _operations(engines)
-    yield from _algorithms(engines)
-    yield from _post_ops(engines)
-    yield from _data_types(engines)
+def gaps(
+    engines: Sequence[Engine], is_wanted: Callable[[str], bool] = lambda _subject: True
+) -> Iterator[Gap]:
+    """Return the gaps of the wanted subjects; backends are queried for these engines."""
+    yield from _operations(engines, is_wanted)
+    yield from _algorithms(engines, is_wanted)
+    yield from _post_ops(engines, is_wanted)
+    yield from _data_types(engines, is_wanted)
 
 
 def subjects() -> list[str]:
@@ -73,11 +75,12 @@ def subjects() -> list[str]:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def _operations(engines: Sequence[Engine]) -> Iterator[Gap]:
+def _operations(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> Iterator[Gap]:
     for kind in _kinds():
         subject = f"operation {kind.__name__}"
-        for place, reason in _places(kind, engines):
-            yield Gap(subject, place, reason)
+        if is_wanted(subject):
+            for place, reason in _places(kind, engines):
+                yield Gap(subject, place, reason)
 
 
 def _kinds() -> list[type[Operation]]:
@@ -102,7 +105,7 @@ def _places(kind: type[Operation], engines: Sequence[Engine]) -> Iterator[tuple[
         if not any(type(read(case.text)[0].op) is kind for case in driver.golden):
             yield f"dnncore/problem/drivers, {driver.name}", "no golden case"
     for size in LISTS:
-        if not any(type(problem.op) is kind for problem in _listed(size)):
+        if not _has_case(size, partial(_is_of, kind)):
             yield f"dnncore/testing/problems, size {size}", "no case"
     if "Backward" not in kind.__name__ and not _has_function(kind):
         yield "dnncore/functional", "no function"
@@ -140,9 +143,12 @@ def _algorithm_names() -> dict[str, list[str]]:
     return {"eltwise": [*eltwise], "binary": [*BINARY], "reduction": [*REDUCTION]}
 
 
-def _algorithms(engines: Sequence[Engine]) -> Iterator[Gap]:
+def _algorithms(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> Iterator[Gap]:
     for driver, names in _algorithm_names().items():
         for name in names:
+            subject = f"algorithm {name}"
+            if not is_wanted(subject):
+                continue
             problems: dict[type[Operation], Problem] = {}
             for problem in _plain_problems():
                 if (driver_of(type(problem.op)).name, getattr(problem.op, "algorithm", "")) == (
@@ -150,27 +156,30 @@ def _algorithms(engines: Sequence[Engine]) -> Iterator[Gap]:
                     name,
                 ):
                     problems.setdefault(type(problem.op), problem)
-            subject = f"algorithm {name}"
             if not name.endswith(USE_DST) and not _names_algorithm(name):
                 yield Gap(subject, "dnncore/functional", "no function")
             yield from _refused(subject, list(problems.values()), engines)
 
 
-def _post_ops(engines: Sequence[Engine]) -> Iterator[Gap]:
+def _post_ops(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> Iterator[Gap]:
     for place, kind in enumerate(POST_OPS):
+        subject = f"post-op {kind}"
+        if not is_wanted(subject):
+            continue
         problems = []
         for problem in _each_operation():
             post_op = probes(problem.op.result.dims)[place]
             problems.append(replace(problem, attr=Attributes((post_op,))))
-        subject = f"post-op {kind}"
-        steps = (step for problem in _listed("full") for step in problem.attr.post_ops)
-        if not any(step.kind == kind for step in steps):
+        if not _has_case("full", partial(_has_post_op, kind)):
             yield Gap(subject, "dnncore/testing/problems, size full", "no case")
         yield from _refused(subject, problems, engines)
 
 
-def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
+def _data_types(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> Iterator[Gap]:
     for name in DATA_TYPES:
+        subject = f"data type {name}"
+        if not is_wanted(subject):
+            continue
         allowed, forbidden = [], []
         for problem in _each_operation():
             op = _retyped(problem.op, name)
@@ -178,10 +187,9 @@ def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
                 forbidden.append(type(problem.op).__name__)
             else:
                 allowed.append(replace(problem, op=op))
-        subject = f"data type {name}"
         if forbidden:
             yield Gap(subject, "dnncore/ops", f"not a type of {', '.join(forbidden)}")
-        if name not in _listed_types():
+        if not _has_case("full", partial(_has_type, name)):
             yield Gap(subject, "dnncore/testing/problems, size full", "no case")
         yield from _refused(subject, allowed, engines)
 
@@ -249,10 +257,25 @@ def _plain_problems() -> list[Problem]:
     return [problem for problem in _listed("smoke") if is_plain(problem)]
 
 
-@cache
-def _listed_types() -> set[str]:
-    """Return the data types of the tensors in the full list."""
-    return {desc.data_type for problem in _listed("full") for _, desc in problem.op.tensors()}
+def _is_of(kind: type[Operation], problem: Problem) -> bool:
+    return type(problem.op) is kind
+
+
+def _has_post_op(kind: str, problem: Problem) -> bool:
+    return any(step.kind == kind for step in problem.attr.post_ops)
+
+
+def _has_type(name: str, problem: Problem) -> bool:
+    return any(desc.data_type == name for _, desc in problem.op.tensors())
+
+
+def _has_case(size: str, has_property: Callable[[Problem], bool]) -> bool:
+    """Whether a problem of a size has a property.
+
+    "full" contains "smoke". It takes six times as long to read, so it is read only if necessary.
+    """
+    sizes = ("smoke", "full") if size == "full" else (size,)
+    return any(has_property(problem) for each in sizes for problem in _listed(each))
 
 
 @cache

@@ -71,7 +71,7 @@ def test_a_type_of_weights_that_a_backend_lacks_is_listed(monkeypatch):
     refused = Gap(
         "data type s4", "cpu_numba on cpu", "refuses InnerProductForward, MatMul, Reorder"
     )
-    assert refused in list(checklist._data_types([CPU]))
+    assert refused in list(gaps([CPU], is_wanted=lambda subject: subject == "data type s4"))
 
 
 def test_a_missing_driver_is_listed(monkeypatch):
@@ -99,7 +99,7 @@ def test_an_algorithm_that_a_backend_lacks_is_listed(monkeypatch):
         return not lacks and accepts(problem, backend, engine)
 
     monkeypatch.setattr(checklist, "_is_accepted", refuses_mish)
-    assert of("algorithm mish", gaps([CPU])) == [
+    assert list(gaps([CPU], lambda subject: subject == "algorithm mish")) == [
         Gap("algorithm mish", "cpu_numba on cpu", "refuses EltwiseForward, EltwiseBackward")
     ]
 
@@ -134,7 +134,7 @@ def test_a_new_record_lacks_its_function_and_all_formulas():
 
 def test_a_new_post_op_lacks_cases_and_all_formulas(monkeypatch):
     monkeypatch.setitem(POST_OPS, "other", POST_OPS["sum"])
-    places = {gap.place for gap in of("post-op other", gaps([CPU]))}
+    places = {gap.place for gap in gaps([CPU], lambda subject: subject == "post-op other")}
     core = "dnncore/testing/problems, size full"
     assert places == {core, "cpu_numba on cpu", "reference on cpu"}
 
