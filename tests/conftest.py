@@ -59,11 +59,11 @@ def _leave_out_older_objects() -> None:
 def _build_quickly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let OpenCL's runtimes for CPUs compile without optimization.
 
-    Building then takes a fifth of the time. Tests of this backend's kernels, other processes and
-    `make conformance` optimize.
+    Building then takes a fifth of the time. Tests of this backend's kernels optimize, unless they
+    have the marker `quick_builds`. Other processes and `make conformance` optimize.
     """
     build = sys.modules.get("dnncore_opencl.runtime.build")
-    if build and "opencl" not in request.path.parts:
+    if build and ("opencl" not in request.path.parts or "quick_builds" in request.keywords):
         monkeypatch.setattr(build, "LITTLE_WORK", math.inf)
 
 
@@ -163,11 +163,17 @@ def planned_for_gpus(monkeypatch):
 
 @pytest.fixture
 def kit(tmp_path: Path) -> Callable[..., tuple[int, str]]:
-    """Run pytest in an empty folder; returns its exit status and what it printed."""
+    """Run pytest in an empty folder; returns its exit status and what it printed.
+
+    disabled: backends that need not be imported, because no case executes them.
+    """
     path = os.pathsep.join([*sys.path, str(Path(__file__).parent / "support")])
 
-    def run(*options: str) -> tuple[int, str]:
-        ours = {"PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
+    def run(*options: str, disabled: str = "cpu_numba,opencl") -> tuple[int, str]:
+        ours = {
+            "PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200",
+            "DNNCORE_DISABLE_BACKENDS": disabled,
+        }  # fmt: skip
         environment = {**os.environ, **ours}
         plain = ("--strict-markers", "-p", "no:cacheprovider", *options)
         done = subprocess.run(

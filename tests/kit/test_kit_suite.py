@@ -110,7 +110,7 @@ def test_lists_leave_out_or_demand_failure(kit, tmp_path):
     ],
 )
 def test_what_cannot_run_stops_collection(kit, options, message):
-    code, output = kit(*SUITE, *options)
+    code, output = kit(*SUITE, *options, disabled="")
     assert code == pytest.ExitCode.INTERRUPTED
     assert message in output
 
@@ -192,7 +192,7 @@ def test_the_floor_of_an_implementer_s_class_is_that_of_its_size(kit, tmp_path):
         "from dnncore.testing import conformance\n\n"
         'TestMine = conformance("cpu_numba", match="BWD_WB --alg=")\n'
     )
-    code, output = kit("-q", f"--dnncore-skip-checks={','.join(SKIPPED)}")
+    code, output = kit("-q", f"--dnncore-skip-checks={','.join(SKIPPED)}", disabled="")
     assert code == 0, output
     assert counts(output)["skipped"] > 0
 
@@ -204,7 +204,7 @@ def test_other_peoples_runs_see_nothing_of_the_kit(kit, tmp_path):
         "    heavy = {'dnncore.testing.checks.table', 'dnncore_reference', 'numba', 'pyopencl'}\n"
         "    assert not heavy & set(sys.modules)\n"
     )
-    code, output = kit("-v")
+    code, output = kit("-v", disabled="")
     assert code == 0, output
     shown = output.partition("test session starts")[2]
     for known in ("plugins: dnncore", sys.executable, str(tmp_path)):  # paths may contain the name

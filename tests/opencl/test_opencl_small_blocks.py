@@ -14,6 +14,8 @@ from small_blocks import DRAWS, failures, shrunk
 
 import dnncore as dnn
 
+pytestmark = pytest.mark.quick_builds
+
 SIZES = {
     "codegen.grid:CPU_GROUPS": 1,
     "codegen.grid:CPU_ITEM": 8,

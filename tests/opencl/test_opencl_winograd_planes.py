@@ -18,6 +18,8 @@ from dnncore.comparison.fills import fill_inputs, fill_normal
 from dnncore.planning.toom_cook import F23, F43, error_factor
 from dnncore.problem import read
 
+pytestmark = pytest.mark.quick_builds
+
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 devices = pytest.mark.parametrize("target", OPENCL, ids=str)
 directions = pytest.mark.parametrize("direction", ["FWD_B", "BWD_D", "BWD_WB"])
