@@ -4,6 +4,10 @@ PYTHON ?= python3
 EXTRAS ?= all,dev
 BIN := .venv/bin
 
+# Some systems set this variable. Then each of many hundreds of processes would compile all modules
+# again, for half a second to two.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-peers conformance conformance-third-party conformance-full \
 	conformance-report coverage check soak \
 	mutants conditions bench bench-full bench-opencl overheads
