@@ -88,8 +88,11 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
         large = sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
         kernel = replace(kernel, fetches=large and kernel.vectors == 1)
     in_lines = whole and not any(step % LINE for step in strides[0])
-    in_order = isinstance(kernel, RowKernel) or kernel.along == "columns"
-    in_order = in_order or kernel.lanes * result.itemsize == LINE
+    written = kernel.lanes * result.itemsize  # bytes at a time
+    if isinstance(kernel, RowKernel):
+        in_order = written * kernel.vectors % LINE == 0
+    else:
+        in_order = kernel.along == "columns" or written == LINE
     streams = in_lines and in_order and is_streamed(fold.tensors["result"])
     bands = _cut(fold, _height(fold, columns))
     return _step(fold, part, bands, strides, rows, {

@@ -13,8 +13,8 @@ from dnncore_cpu_numba.pooling.row_kernel import Pattern, RowKernel, shares_plac
 from dnncore_cpu_numba.pooling.windows import Along
 
 _MOST_RESULTS = 8  # vectors of results of a tile
-_MOST_VECTORS = 4  # of contiguous columns
-_READ_PER_RESULT = 2  # places; with more, contiguous reads matter more than shared ones
+_VECTORS = (4, 2, 3)  # of contiguous columns, the best first
+_MUCH_SHARED = 1.6  # taps that read a place, from which wide tiles are faster
 _OVERLAP = 1.2  # most columns computed per column
 _MOST_TAPS = 72  # taps along w of all results of a tile: limits the size of the code
 _MOST_PATTERNS = 4  # the same; usual rows have a left, a middle and a right pattern
@@ -58,24 +58,51 @@ def row_kernel(
     most, count = int(axis.taps.max(initial=0)), len(axis.taps)
     if not count or most * min(count, axis.period) > _MOST_TAPS:
         return None
-    vectors = _vectors(columns, kernel.lanes)
-    for width in _widths(count, axis.period, _MOST_RESULTS // vectors):
-        if width * most * vectors > _MOST_TAPS:
-            continue
-        tiles = _divided(axis, width, by_tap=fold.uses_b)
-        if len(tiles.patterns) <= _MOST_PATTERNS and _fits(tiles, kernel, vectors):
-            even = fold.divisor is not None
-            return RowKernel(
-                **vars(kernel), patterns=tiles.patterns, vectors=vectors, even=even
-            ), tiles
+    for vectors, results, least_shared in _shapes(kernel, columns):
+        for width in _widths(count, axis.period, results // vectors):
+            if width * most * vectors > _MOST_TAPS:
+                continue
+            tiles = _divided(axis, width, by_tap=fold.uses_b)
+            if (
+                len(tiles.patterns) <= _MOST_PATTERNS
+                and _fits(tiles, kernel, vectors)
+                and _shared(tiles) >= least_shared
+            ):
+                own = {"patterns": tiles.patterns, "vectors": vectors}
+                return RowKernel(**vars(kernel), **own, even=fold.divisor is not None), tiles
     return None
 
 
-def _vectors(columns: int, lanes: int) -> int:
-    """Return the number of vectors of columns in a tile: the most with little overlap."""
+def _shapes(kernel: PoolingKernel, columns: int) -> list[tuple[int, int, float]]:
+    """Return the shapes of tiles to try: vectors of columns, vectors, least `_shared`.
+
+    With taps and few shared places, contiguous reads are faster than shared ones (measured).
+    """
+    vectors = _vectors(columns, kernel.lanes, max(_VECTORS))
+    if kernel.keeps_taps and vectors > 1:
+        pair = _vectors(columns, kernel.lanes, 2)
+        return [(pair, _MOST_RESULTS, _MUCH_SHARED), (vectors, _MOST_RESULTS // 2, 0)]
+    return [(vectors, _MOST_RESULTS, 0)]
+
+
+def _vectors(columns: int, lanes: int, most: int) -> int:
+    """Return the number of vectors of columns in a tile: the best with little overlap."""
     count = -(-columns // lanes)
-    return max(n for n in range(1, _MOST_VECTORS + 1) if n == 1 or
-               (n <= columns // lanes and -(-count // n) * n <= _OVERLAP * count))  # fmt: skip
+    for vectors in _VECTORS:
+        overlap = -(-count // vectors) * vectors / count
+        if vectors <= min(most, columns // lanes) and overlap <= _OVERLAP:
+            return vectors
+    return 1
+
+
+def _shared(tiles: RowTiles) -> float:
+    """Return how many taps read a place, on average over the pattern with the most taps."""
+    return max(sum(map(len, pattern)) / max(1, _places(pattern)) for pattern in tiles.patterns)
+
+
+def _places(pattern: Pattern) -> int:
+    """Return the number of places that a tile reads."""
+    return len({place for taps in pattern for place, _ in taps})
 
 
 def _widths(count: int, period: int, widest: int) -> list[int]:
@@ -92,13 +119,11 @@ def _fits(tiles: RowTiles, kernel: PoolingKernel, vectors: int) -> bool:
     """Whether the state of each tile fits into the registers."""
     registers = 32 if kernel.has_masks else 16
     for pattern in tiles.patterns:
-        places, results = len({place for taps in pattern for place, _ in taps}), len(pattern)
         if shares_places(kernel):
-            state, room = places * (2 if kernel.is_half else 1), registers - 6
+            state, room = _places(pattern) * (2 if kernel.is_half else 1), registers - 6
         else:
-            state, room = results * (2 if kernel.keeps_taps else 1), registers - 8
-        few = kernel.keeps_taps and vectors > 1 and places > _READ_PER_RESULT * results
-        if (state * vectors > room and results * vectors > 1) or (few and results > 1):
+            state, room = len(pattern) * (2 if kernel.keeps_taps else 1), registers - 8
+        if state * vectors > room and len(pattern) * vectors > 1:
             return False
     return True
 
