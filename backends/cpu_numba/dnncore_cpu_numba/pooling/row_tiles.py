@@ -68,8 +68,10 @@ def row_kernel(
                 and _fits(tiles, kernel, vectors)
                 and _shared(tiles) >= least_shared
             ):
-                own = {"patterns": tiles.patterns, "vectors": vectors}
-                return RowKernel(**vars(kernel), **own, even=fold.divisor is not None), tiles
+                return RowKernel(
+                    **vars(kernel), patterns=tiles.patterns, vectors=vectors,
+                    even=fold.divisor is not None,
+                ), tiles  # fmt: skip
     return None
 
 
