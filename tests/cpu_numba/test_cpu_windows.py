@@ -257,6 +257,32 @@ def test_f64_is_rounded_once(data_type):
     check(CPU, op, inputs={"src": src})
 
 
+WINDOWS = {  # of tiles of rows with shared places, without, and of boxes
+    "overlapping": {"kernel": 3, "strides": 1, "padding_l": 1},
+    "strided": {"kernel": 3, "strides": 2, "padding_l": 1, "padding_r": 1},
+    "apart": {"kernel": 2, "strides": 2},
+    "wide": {"kernel": 9, "strides": 1, "padding_l": 4},
+}
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd16b"])
+@pytest.mark.parametrize("data_type", ["f64", "f32", "bf16"])
+def test_maxima_of_values_that_are_not_finite(data_type, tag, window):
+    src = dnn.MemoryDesc((1, 70, 12, 22), data_type, tag)
+    size = (6, 11) if window["strides"] == 2 else (12, 22)
+    dst = dnn.MemoryDesc((1, 70, *size), data_type, tag)
+    rng = np.random.default_rng(5)
+    values = rng.integers(-2, 3, src.dims).astype(src.dtype)
+    for special, share in ((np.nan, 0.01), (-np.inf, 0.1), (np.inf, 0.01)):
+        values[rng.random(src.dims) < share] = special
+    for prop_kind in ("forward_inference", "forward_training"):
+        op = dnn.PoolingForward(prop_kind, "max", src=src, dst=dst, **window)
+        got = run(dnn.PrimitiveDesc(op, CPU.engine, impl=CPU.impl), {"src": values})
+        for name, expected in reference_outputs(op, {"src": values}).items():
+            assert np.array_equal(got[name].astype(float), expected.astype(float), equal_nan=True)
+
+
 # -- results that go past the caches ---------------------------------------------------------------
 
 

@@ -192,7 +192,8 @@ class Folding:
             divisor = builder.fmul(vir.float_of(builder, self.fields["divisor"]), F32(taps))
             if kernel.held == "f64":
                 divisor = builder.fpext(divisor, F64)
-            value = builder.fdiv(value, vir.repeat(builder, divisor, self.vector))
+            divide = builder.fmul if kernel.multiplies else builder.fdiv
+            value = divide(value, vir.repeat(builder, divisor, self.vector))
         value = converted(builder, value, kernel.held, kernel.target)
         store = vir.store(builder, value, result, None)
         if kernel.streamed:

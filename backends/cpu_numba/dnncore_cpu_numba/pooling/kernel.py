@@ -46,7 +46,11 @@ FIELDS = Record(
     ("d h w", "count", "taps"),
     ("a_d a_h a_w b_d b_h b_w", "bytes", "from tap to tap"),
     ("tap tap_d tap_h tap_w", "index", "of the first tap, and steps from tap to tap"),
-    ("start divisor", "float32", "the result of an empty box, and the divisor of sums"),
+    (
+        "start divisor",
+        "float32",
+        "the result of an empty box; the divisor of sums or its reciprocal",
+    ),
     ("ahead", "bytes", "from a to the first new rows that the next line of results reads"),
     ("ahead_rows", "count", "number of these rows"),
     ("tiles", Pointer(TILE), "of a line of the row kernel"),
@@ -65,6 +69,7 @@ class PoolingKernel(NativeKernel):
     held: the type of the computation: f32, f64 if all types are f64, or an integer or half type
     equal to `source`, whose maximum needs no conversion. Halves are compared as integers in the
     same order; the integers beyond the two infinities are NaN.
+    multiplies: the field `divisor` is a reciprocal, which is exact for powers of two.
     streamed: use non-temporal stores. Results are whole cache lines, written in order.
     """
 
@@ -77,6 +82,7 @@ class PoolingKernel(NativeKernel):
     source: str = "f32"
     target: str = "f32"
     held: str = "f32"
+    multiplies: bool = False
     streamed: bool = False
 
     @property

@@ -155,7 +155,8 @@ def _kernel(
     strides: bytes along d, h and w of result, a and b.
     """
     lanes = min(4 * BEST.lanes // fold.itemsize, 1 << (columns.bit_length() - 1))
-    kernel = PoolingKernel(fold.name, lanes, fold.index, source, target, fold.held)
+    types = source, target, fold.held
+    kernel = PoolingKernel(fold.name, lanes, fold.index, *types, _is_power(fold.divisor))
     if found := row_kernel(fold, kernel, columns):
         return found[0], found[1].table(fold, strides)
     box = BoxKernel(**vars(kernel))
@@ -198,8 +199,14 @@ def _fields(
     if of_rows:  # from place to place
         fields["a_w"], fields["b_w"] = a[-1], 0 if fold.name == "largest" else b[-1]
     fields["start"] = -math.inf if fold.name == "largest" else 0.0
-    fields["divisor"] = fold.divisor or 0
+    if fold.divisor is not None:
+        fields["divisor"] = 1 / fold.divisor if _is_power(fold.divisor) else fold.divisor
     return fields
+
+
+def _is_power(divisor: int | None) -> bool:
+    """Whether a divisor is a power of two, so that its reciprocal is exact."""
+    return divisor is not None and divisor.bit_count() == 1
 
 
 # -- bands -----------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ place along w that a tap reads, relative to the tile, and the tap's number along
 borders have patterns of their own. A place that several results of a tile read is loaded once.
 
 Maxima without an index and sums fold the *places* over d and h first, and then combine the places
-of each result. So results share the folds of their places. The other folds add every tap to each
-result.
+of each result. So results share the folds of their places. The other folds, and windows that do not
+overlap, add every tap to its result.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dnncore_cpu_numba.pooling.kernel import FIELDS, TILE, PoolingKernel, overla
 
 Pattern: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 """For each result of a tile, its taps: the place that a tap reads, and its number."""
+_FEW = 4  # results with fewer chains than an addition has cycles
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,19 @@ class RowKernel(PoolingKernel):
         """The columns of a tile."""
         return self.lanes * self.vectors
 
-    @property
-    def shares_places(self) -> bool:
-        """Whether places are folded before results."""
-        return shares_places(self)
-
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args["fields"]).emit()
 
 
-def shares_places(kernel: PoolingKernel) -> bool:
-    """Whether results of such a kernel can share the folds of their places."""
-    return kernel.fold != "winners" and not kernel.keeps_taps
+def shares_places(kernel: PoolingKernel, pattern: Pattern) -> bool:
+    """Whether a tile folds places before results.
+
+    This is less work if several results read a place. If results are few, it has more independent
+    chains of operations.
+    """
+    if kernel.fold == "winners" or kernel.keeps_taps:
+        return False
+    return sum(map(len, pattern)) > len(places_of(pattern)) or len(pattern) < _FEW
 
 
 class _Emitter:
@@ -113,7 +115,7 @@ class _Emitter:
         builder, kernel, folding = self.builder, self.kernel, self.folding
         if kernel.fetches:
             self._prefetch(places["a"], pattern)
-        fold = self._shared if kernel.shares_places else self._separate
+        fold = self._shared if shares_places(kernel, pattern) else self._separate
         points, sound = fold(places, pattern)
         if not kernel.heeds_nan:
             self._finish(points, places, pattern)
@@ -133,7 +135,7 @@ class _Emitter:
 
         def row(index: Value, _: Sequence[Value]) -> list[Value]:
             first = vir.at(builder, start, builder.mul(index, fields["a_h"]))
-            for place in _places(pattern):
+            for place in places_of(pattern):
                 pixel = vir.multiple(builder, first, fields["a_w"], place)
                 for vector in range(self.kernel.vectors):
                     step = self.kernel.lanes * self.kernel.sizes["a"]
@@ -147,7 +149,7 @@ class _Emitter:
     ) -> tuple[list[Point], Value | None]:
         """Fold places, then results. Returns the results, and whether no value is NaN."""
         folding, vectors = self.folding, range(self.kernel.vectors)
-        columns = list(itertools.product(_places(pattern), vectors))
+        columns = list(itertools.product(places_of(pattern), vectors))
 
         def row(a: Value, b: Value, _: Value | None, kept: Sequence[Value]) -> list[Value]:
             cells = [self._cell(a, b, *column) for column in columns]
@@ -186,7 +188,7 @@ class _Emitter:
             points = folding.points(kept[sound:], len(results))
             numbers = {number: numbered(tap, number) for taps in pattern for _, number in taps}
             cells = []
-            for place, vector in itertools.product(_places(pattern), vectors):
+            for place, vector in itertools.product(places_of(pattern), vectors):
                 cell = self._cell(a, b, place, vector)
                 cells.append(cell)
                 for i, (taps, own) in enumerate(results):
@@ -255,6 +257,6 @@ class _Emitter:
             self.folding.finish(point, at["result"], at["b"], taps)
 
 
-def _places(pattern: Pattern) -> list[int]:
+def places_of(pattern: Pattern) -> list[int]:
     """The places that a tile reads, in ascending order."""
     return sorted({place for taps in pattern for place, _ in taps})

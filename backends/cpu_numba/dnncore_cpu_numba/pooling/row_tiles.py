@@ -9,7 +9,7 @@ import numpy as np
 
 from dnncore_cpu_numba.pooling.fold import PoolingFold
 from dnncore_cpu_numba.pooling.kernel import TILE, PoolingKernel
-from dnncore_cpu_numba.pooling.row_kernel import Pattern, RowKernel, shares_places
+from dnncore_cpu_numba.pooling.row_kernel import Pattern, RowKernel, places_of, shares_places
 from dnncore_cpu_numba.pooling.windows import Along
 
 _MOST_RESULTS = 8  # vectors of results of a tile
@@ -99,12 +99,9 @@ def _vectors(columns: int, lanes: int, most: int) -> int:
 
 def _shared(tiles: RowTiles) -> float:
     """Return how many taps read a place, on average over the pattern with the most taps."""
-    return max(sum(map(len, pattern)) / max(1, _places(pattern)) for pattern in tiles.patterns)
-
-
-def _places(pattern: Pattern) -> int:
-    """Return the number of places that a tile reads."""
-    return len({place for taps in pattern for place, _ in taps})
+    return max(
+        sum(map(len, pattern)) / max(1, len(places_of(pattern))) for pattern in tiles.patterns
+    )
 
 
 def _widths(count: int, period: int, widest: int) -> list[int]:
@@ -121,10 +118,11 @@ def _fits(tiles: RowTiles, kernel: PoolingKernel, vectors: int) -> bool:
     """Whether the state of each tile fits into the registers."""
     registers = 32 if kernel.has_masks else 16
     for pattern in tiles.patterns:
-        if shares_places(kernel):
-            state, room = _places(pattern) * (2 if kernel.is_half else 1), registers - 6
+        if shares_places(kernel, pattern):
+            state, room = len(places_of(pattern)) * (2 if kernel.is_half else 1), registers - 6
         else:
-            state, room = len(pattern) * (2 if kernel.keeps_taps else 1), registers - 8
+            values = 2 if kernel.keeps_taps or kernel.is_half else 1
+            state, room = len(pattern) * values, registers - 8
         if state * vectors > room and len(pattern) * vectors > 1:
             return False
     return True
