@@ -14,7 +14,7 @@ from dnncore_cpu_numba.pooling.windows import Along
 
 _MOST_RESULTS = 8  # vectors of results of a tile
 _VECTORS = (4, 2, 3)  # of contiguous columns, the best first
-_MUCH_SHARED = {1: 1.2, 2: 1.6}  # from which wide tiles are faster, by vectors of columns
+_MUCH_SHARED = {1: 1.2, 2: 1.6}  # `_shared` that needs wide tiles, by vectors of columns
 _OVERLAP = 1.2  # most columns computed per column
 _MOST_TAPS = 72  # taps along w of all results of a tile: limits the size of the code
 _MOST_PATTERNS = 4  # the same; usual rows have a left, a middle and a right pattern
@@ -76,15 +76,17 @@ def row_kernel(
 
 
 def _shapes(kernel: PoolingKernel, columns: int) -> list[tuple[int, int, float]]:
-    """Return the shapes of tiles to try: vectors of columns, vectors, least `_shared`.
+    """Return the shapes of tiles to try: vectors of columns, most vectors, least `_shared`.
 
     With taps and few shared places, small tiles with contiguous reads are faster (measured).
     """
     vectors = _vectors(columns, kernel.lanes, max(_VECTORS))
+    pair = _vectors(columns, kernel.lanes, 2)
+    narrow = [(n, _MOST_RESULTS, 0) for n in (pair, 1)]  # if the registers do not suffice
     if kernel.keeps_taps:
-        pair = _vectors(columns, kernel.lanes, 2)
-        return [(pair, _MOST_RESULTS, _MUCH_SHARED[pair]), (vectors, _MOST_RESULTS // 2, 0)]
-    return [(vectors, _MOST_RESULTS, 0)]
+        wide = (pair, _MOST_RESULTS, _MUCH_SHARED[pair])
+        return [wide, (vectors, _MOST_RESULTS // 2, 0), *narrow]
+    return [(vectors, _MOST_RESULTS, 0), *narrow]
 
 
 def _vectors(columns: int, lanes: int, most: int) -> int:
