@@ -26,6 +26,7 @@ from dnncore_cpu_numba.pooling.kernel import FIELDS, TILE, PoolingKernel, overla
 Pattern: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 """For each result of a tile, its taps: the place that a tap reads, and its number."""
 _FEW = 4  # results with fewer chains than an addition has cycles
+_ROWS = 3  # of a usual window
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,17 @@ class RowKernel(PoolingKernel):
         _Emitter(self, builder, args["fields"]).emit()
 
 
-def shares_places(kernel: PoolingKernel, pattern: Pattern) -> bool:
+def shares_places(kernel: PoolingKernel, pattern: Pattern, vectors: int) -> bool:
     """Whether a tile folds places before results.
 
-    This is less work if several results read a place. If results are few, it has more independent
+    For windows of three rows, this must be less work. If results are few, it has more independent
     chains of operations.
     """
     if kernel.fold == "winners" or kernel.keeps_taps:
         return False
-    return sum(map(len, pattern)) > len(places_of(pattern)) or len(pattern) < _FEW
+    results, taps = len(pattern), sum(map(len, pattern))
+    shared = _ROWS * len(places_of(pattern)) + taps - results
+    return shared < _ROWS * taps or results * vectors < _FEW
 
 
 class _Emitter:
@@ -115,7 +118,7 @@ class _Emitter:
         builder, kernel, folding = self.builder, self.kernel, self.folding
         if kernel.fetches:
             self._prefetch(places["a"], pattern)
-        fold = self._shared if shares_places(kernel, pattern) else self._separate
+        fold = self._shared if shares_places(kernel, pattern, kernel.vectors) else self._separate
         points, sound = fold(places, pattern)
         if not kernel.heeds_nan:
             self._finish(points, places, pattern)

@@ -120,7 +120,7 @@ def _fits(tiles: RowTiles, kernel: PoolingKernel, vectors: int) -> bool:
     """Whether the state of each tile fits into the registers."""
     registers = 32 if kernel.has_masks else 16
     for pattern in tiles.patterns:
-        if shares_places(kernel, pattern):
+        if shares_places(kernel, pattern, vectors):
             state, room = len(places_of(pattern)) * (2 if kernel.is_half else 1), registers - 6
         else:
             values = 2 if kernel.keeps_taps or kernel.is_half else 1
