@@ -25,7 +25,8 @@ class ArrayKind(ABC):
 
     name: the name of one array in messages, such as "a torch tensor".
     from_numpy, to_numpy: Python text that converts an array, for messages.
-    is_device: whether this is a kind of `DeviceArrays`.
+    is_device: whether this is a kind of `DeviceArrays`. `isinstance` of an abstract class takes
+        longer, and each call of a one-line function asks this several times.
     """
 
     is_device: ClassVar[bool] = False

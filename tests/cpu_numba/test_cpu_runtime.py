@@ -507,7 +507,10 @@ FLUSHED = """
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="its libm")
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="the program writes x86's control word by the libm of Linux",
+)
 @pytest.mark.parametrize("bits", ["0x8040", "0x2000"], ids=["flushing", "rounding down"])
 def test_the_callers_control_of_arithmetic_has_no_effect_and_is_kept(bits):
     program = [sys.executable, "-c", textwrap.dedent(FLUSHED), bits]

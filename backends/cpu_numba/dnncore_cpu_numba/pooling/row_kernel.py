@@ -165,7 +165,7 @@ class _Emitter:
         sound = int(self.kernel.heeds_nan)
         state = [folding.sound()][:sound]
         state += folding.start().values * len(columns)
-        kept = self._box("dh", places, state, row)
+        kept = self._box(places, state, row)
         found = dict(zip(columns, folding.points(kept[sound:], len(columns)), strict=True))
         results = []
         for taps, vector in itertools.product(pattern, vectors):
@@ -207,7 +207,7 @@ class _Emitter:
         for taps, _ in results:
             first = numbered(self.taps.get("tap"), taps[0][1] if taps else 0)
             state += folding.start(first).values
-        kept = self._box("dh", places, state, row)
+        kept = self._box(places, state, row)
         return folding.points(kept[sound:], len(results)), kept[0] if sound else None
 
     def _cell(self, a: Value, b: Value, place: int, vector: int) -> Cell:
@@ -222,7 +222,7 @@ class _Emitter:
         )
 
     def _box(
-        self, dims: str, places: dict[str, Value], state: Sequence[Value],
+        self, places: dict[str, Value], state: Sequence[Value],
         row: Callable[[Value, Value, Value | None, Sequence[Value]], list[Value]],
     ) -> list[Value]:  # fmt: skip
         """Emit loops over d and h around `row`, which maps a, b, the tap and a state to a state."""
@@ -245,7 +245,7 @@ class _Emitter:
             return vir.loop(builder, fields[dims[0]], state, turn)
 
         taps = [self.taps["tap"]] if self.has_taps else []
-        return loops(dims, [places["a"], places["b"], *taps, *state])[kept:]
+        return loops("dh", [places["a"], places["b"], *taps, *state])[kept:]
 
     def _finish(self, points: Sequence[Point], places: dict[str, Value], pattern: Pattern) -> None:
         """Store the results of a tile."""

@@ -81,6 +81,7 @@ def _run_rows(program, first):
 
 @device
 def _rows_until_slice(program, first):
+    """Run rows with the present control of arithmetic. Return as `continue_program` does."""
     state, count = program.pool, program.count
     start = _clock(first) if count > 1 else 0
     for i in range(first, count):
