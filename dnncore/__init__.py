@@ -55,6 +55,7 @@ if typing.TYPE_CHECKING:
         Sum,
     )
     from dnncore.quantization import Dropout, Scales, ZeroPoints
+    from dnncore.selection.dynamic import DynamicPrimitive
     from dnncore.selection.plugins import backends, devices, engine, register, unregister
     from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
     from dnncore.selection.reorder import reorder
@@ -78,6 +79,7 @@ __all__ = [
     "Device",
     "DnnError",
     "Dropout",
+    "DynamicPrimitive",
     "EltwiseBackward",
     "EltwiseForward",
     "Engine",
@@ -143,6 +145,7 @@ _ON_FIRST_USE = {
     "execution.sequence": ("Sequence",),
     "quantization": ("Dropout", "Scales", "ZeroPoints"),
     "verbose": ("set_verbose",),
+    "selection.dynamic": ("DynamicPrimitive",),
     "selection.plugins": ("backends", "devices", "engine", "register", "unregister"),
     "selection.primitive_desc": ("PrimitiveDesc", "primitive_descs"),
     "selection.reorder": ("reorder",),
