@@ -159,6 +159,8 @@ def _reduction(op: Any, t: Tensors) -> Run:
 
 
 def _softmax(op: Any, t: Tensors) -> Run:
+    if op.lse is not None:
+        raise LeftOut("softmax with statistics")
     operator = aten._log_softmax if op.algorithm == "log" else aten._softmax
     return lambda: operator.out(t["src"], op.axis, False, out=t["dst"])
 

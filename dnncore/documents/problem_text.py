@@ -63,6 +63,7 @@ ABOUT: Mapping[str, str] = {
     "alpha": "the parameter alpha of the algorithm",
     "beta": "the parameter beta of the algorithm",
     "axis": "the dim of which softmax is computed",
+    "lse": "the format of softmax's statistics; empty for none",
     "scales": "the factor of all sources, or one per source",
     "p": "the exponent of norms",
     "eps": "the least sum of a norm (`..._max`), or a number added to the sum (`..._sum`)",

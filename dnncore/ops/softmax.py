@@ -5,7 +5,10 @@
     log:      dst = src - max - log(sum(exp(src - max)))
               diff_src = diff_dst - exp(dst) * sum(diff_dst)
 
-with max and sum along the axis.
+with max and sum along the axis. Both algorithms can also return the statistics of forward, which
+attention needs:
+
+    lse = max + log(sum(exp(src - max)))
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 __all__ = ["Softmax", "SoftmaxBackward", "SoftmaxForward"]
 
 ALGORITHMS = ("accurate", "log")
+STORED = ("f32", *HALF_TYPES, "s8", "u8")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,16 +36,18 @@ class SoftmaxForward(Operation):
     algorithm: "accurate", or "log" for the logarithm of the result.
     src: of any dims.
     dst: of src's dims; it may be src's memory.
+    lse: the logarithm of the sum of exponentials in f32, of src's dims, but 1 along the axis, and
+        without blocks; or None. Attributes of dst do not change it.
     axis: the dim along which results add up to 1, counted from 0.
 
-    Only dst may have the format `any`. Raises `DescriptorError`.
+    dst and lse may have the format `any`. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "softmax"
-    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst", "lse")
     TYPES: ClassVar[Rows] = (
-        *mixed_rows(("src", "dst"), ("f32", *HALF_TYPES, "s8", "u8")),
-        *one_type_rows(("src", "dst"), ("f64",)),
+        *({**row, "lse": ("f32",)} for row in mixed_rows(("src", "dst"), STORED)),
+        *({**row, "lse": ("f32",)} for row in one_type_rows(("src", "dst"), ("f64",))),
     )
     HAS_DROPOUT: ClassVar[bool] = True
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src", "dst"),)
@@ -50,6 +56,7 @@ class SoftmaxForward(Operation):
     algorithm: str = field(kw_only=False)
     src: MemoryDesc
     dst: MemoryDesc
+    lse: MemoryDesc | None = None
     axis: int
 
     def __post_init__(self) -> None:
@@ -59,6 +66,17 @@ class SoftmaxForward(Operation):
         self._check_types()
         self._check_dims("dst", self.src.dims, "src's dims")
         self._check_axis(self.axis, self.src.ndims)
+        if self.lse is not None:
+            self._check_lse(self.lse)
+
+    def _check_lse(self, lse: MemoryDesc) -> None:
+        dims = list(self.src.dims)
+        if not dims[self.axis]:
+            self._fail(f"lse needs elements along the axis; got src of {self.src.dims}")
+        dims[self.axis] = 1
+        self._check_dims("lse", tuple(dims), "src's dims, but 1 along the axis")
+        if lse.inner_blocks:
+            self._fail(f"lse must have a format without blocks; got {lse.tag!r}")
 
     @property
     def scale_masks(self) -> Mapping[str, Sequence[int]]:

@@ -104,6 +104,8 @@ GOLDEN = [
      {"diff_src": image(0, -9, -16)}),
     ("--softmax --alg=SOFTMAX --axis=0 2x1", {"src": [[0], [np.log(3)]]},
      {"dst": [[0.25], [0.75]]}),
+    ("--softmax --axis=1 --lse=abx 1x2", {"src": [[0, np.log(3)]]},
+     {"dst": [[0.25, 0.75]], "lse": [[np.log(4)]]}),
     ("--softmax --alg=LOGSOFTMAX --axis=1 1x2", {"src": [[0, np.log(3)]]},
      {"dst": [[np.log(0.25), np.log(0.75)]]}),
     ("--softmax --dir=BWD_D --alg=SOFTMAX --dtag=ab --axis=1 1x2",

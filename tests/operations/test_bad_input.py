@@ -33,6 +33,10 @@ def pooling(algorithm="max", **changes):
     return dnn.PoolingForward("forward_training", algorithm, **fields)
 
 
+def softmax_with_lse(src, lse):
+    return dnn.SoftmaxForward("forward_training", "log", src=src, dst=src, lse=lse, axis=1)
+
+
 def softmax(axis):
     return dnn.SoftmaxForward("forward_training", "log", src=BIAS, dst=BIAS, axis=axis)
 
@@ -133,6 +137,14 @@ SHAPES = {
         lambda: matmul((2, 3), (3, 5), (2, 5), bias=desc(5)),
     "softmax: axis must be an integer from 0 to 0; got 1": lambda: softmax(1),
     "softmax: axis must be an integer from 0 to 0; got -1": lambda: softmax(-1),
+    "softmax: lse must be (2, 1) (src's dims, but 1 along the axis); got (2, 3)":
+        lambda: softmax_with_lse(desc(2, 3), desc(2, 3)),
+    "softmax: lse needs elements along the axis; got src of (2, 0)":
+        lambda: softmax_with_lse(desc(2, 0), desc(2, 1)),
+    "softmax: lse must have a format without blocks; got 'Ab8a'":
+        lambda: softmax_with_lse(desc(2, 3), dnn.MemoryDesc((2, 1), "f32", "Ab8a")),
+    "softmax: lse must be of type f32":
+        lambda: softmax_with_lse(desc(2, 3), dnn.MemoryDesc((2, 1), "f16")),
     "binary: src0 and src1 must have one rank and dims that are equal or 1; got (2, 3), (3, 3)":
         lambda: add(desc(2, 3), desc(3, 3)),
     "binary: src0 and src1 must have one rank and dims that are equal or 1; got (2, 3), (3,)":

@@ -294,7 +294,11 @@ def softmax(op: Any, src: Array) -> dict[str, Array]:
         total = sum(np.exp(s) for s in shifted)
         return shifted - np.log(total) if op.algorithm == "log" else np.exp(shifted) / total
 
-    return {"dst": _along(op.axis, of, src)}
+    def statistics(row: Array) -> Array:
+        return 0 * row + max(row) + np.log(sum(np.exp(s - max(row)) for s in row))
+
+    lse = {} if op.lse is None else {"lse": _along(op.axis, statistics, src).take([0], op.axis)}
+    return {"dst": _along(op.axis, of, src)} | lse
 
 
 def softmax_data(op: Any, dst: Array, diff_dst: Array) -> dict[str, Array]:

@@ -20,11 +20,11 @@ Array = np.ndarray[Any, Any]
 
 def forward(op: SoftmaxForward, src: Array) -> dict[str, Array]:
     """Compute softmax, or its logarithm."""
-    shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
+    largest = src.max(op.axis, keepdims=True, initial=-np.inf)
+    shifted = src - largest
     total = np.exp(shifted).sum(op.axis, keepdims=True)
-    if op.algorithm == "log":
-        return {"dst": shifted - np.log(total)}
-    return {"dst": np.exp(shifted) / total}
+    dst = shifted - np.log(total) if op.algorithm == "log" else np.exp(shifted) / total
+    return {"dst": dst} if op.lse is None else {"dst": dst, "lse": largest + np.log(total)}
 
 
 def backward(op: SoftmaxBackward, dst: Array, diff_dst: Array) -> dict[str, Array]:

@@ -89,7 +89,7 @@ OPERATIONS = (
     ),
     (
         "dnn.SoftmaxForward('forward_training', 'accurate', src=dnn.MemoryDesc((2, 5, 3)),"
-        " dst=dnn.MemoryDesc((2, 5, 3)), axis=1)"
+        " dst=dnn.MemoryDesc((2, 5, 3)), lse=dnn.MemoryDesc((2, 1, 3)), axis=1)"
     ),
     (
         "dnn.SoftmaxBackward('log', dst=dnn.MemoryDesc((2, 5)), diff_dst=dnn.MemoryDesc((2, 5)),"

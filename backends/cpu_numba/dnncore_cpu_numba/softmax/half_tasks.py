@@ -132,7 +132,7 @@ def _forward(kind: str) -> Task:
     stored, forgotten = sum_of_decays(store_f32), sum_of_decays(_forget)
 
     def forward(params, begin, end):
-        nest, length, log = params.nest, params.length, params.log
+        nest, length, log, keeps = params.nest, params.length, params.log, params.keeps
         streamed, half = params.streamed != 0, params.length // 2
         position, tensors = stack(MAX_LOOPS), FORWARD_TENSORS.room()
         e, row = stack(_E_ROOM), stack(_ROW_ROOM)
@@ -142,6 +142,7 @@ def _forward(kind: str) -> Task:
             if streamed:
                 prefetch(src + 2 * length, 2 * length)
             top = largest(src, half, length)
+            rest = _ZERO
             if log:
                 rest = vecmath.log(forgotten(src, top, e, half, length))
                 for i in range(half):
@@ -151,12 +152,17 @@ def _forward(kind: str) -> Task:
                 if length % 2:
                     put(row, length - 1, scaled(load(src, length - 1), top, _ONE, rest))
             else:
-                factor = _ONE / stored(src, top, e, half, length)
+                total = stored(src, top, e, half, length)
+                factor = _ONE / total
+                if keeps:
+                    rest = vecmath.log(total)
                 for i in range(half):
                     a, b = load_f32(e, i) * factor, load_f32(e, half + i) * factor
                     store(row, i, half, a, b)
                 if length % 2:
                     put(row, length - 1, load_f32(e, length - 1) * factor)
+            if keeps:
+                store_f32(tensors.lse, 0, top + rest)
             _copy(row, tensors.dst, length, streamed)
             advance(nest, position, tensors, 1)
 

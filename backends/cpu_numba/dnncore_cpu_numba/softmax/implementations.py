@@ -21,6 +21,7 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
     Softmax,
+    SoftmaxForward,
 )
 from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
@@ -63,10 +64,13 @@ class SoftmaxImplementation(Implementation[Softmax]):
         if op.algorithm not in ("accurate", "log"):
             return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         first = getattr(op, self.inputs[0])
-        op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
+        op = op.resolve_any(**{a.name: first for a, _ in op.tensors() if a.name != "lse"})
+        if (lse := getattr(op, "lse", None)) is not None and lse.is_any:
+            op = op.with_descs(lse=lse.with_format(None))
         if refusal := refuse_post_ops(op, attr) or refuse_long(op.result.dims[op.axis]):
             return refusal
-        is_contiguous = _is_contiguous(op, [desc for _, desc in op.tensors()])
+        descs = [desc for argument, desc in op.tensors() if argument.name != "lse"]
+        is_contiguous = _is_contiguous(op, descs)
         efficiency = 0.5 if is_contiguous else 0.3
         steps, nbytes = partial(self._make_steps, op, attr), 0
         if "src" in attr.scales:
@@ -76,6 +80,8 @@ class SoftmaxImplementation(Implementation[Softmax]):
     def _make_steps(self, op: Softmax, attr: Attributes, result: Tensor) -> list[Step]:
         named, length = arguments(op, attr=attr), op.result.dims[op.axis]
         tensors = {op.result_name: result} | {name: named[name] for name in self.inputs}
+        if isinstance(op, SoftmaxForward):  # the task writes no lse if `keeps` is 0
+            tensors["lse"] = named.get("lse", result)
         if "src" in attr.scales:
             product = Tensor(Scratch(), _product(named["src"].desc, op))
             factors = [product, named["src"], named["src_scales"]]
@@ -87,7 +93,7 @@ class SoftmaxImplementation(Implementation[Softmax]):
     def _on_tensors(self, op: Softmax, tensors: Mapping[str, Tensor], length: int) -> list[Step]:
         if held_of(op) == "f64":
             return _steps(self.wide, tasks.COLUMNS, op, tensors)
-        descs = [tensor.desc for tensor in tensors.values()]
+        descs = [tensor.desc for name, tensor in tensors.items() if name != "lse"]
         if _is_contiguous(op, descs) and length >= _SHORT:
             kind, *others = {desc.data_type for desc in descs}
             is_fit = half_tasks.SHORTEST <= length <= half_tasks.LONGEST and not others
@@ -118,11 +124,12 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
     """Return the steps over all dims but the axis. columns: the most columns of a slab."""
     descs = [tensor.desc for tensor in tensors.values()]
     length = op.result.dims[op.axis]
-    streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES
+    streamed = sum(desc.nbytes for _, desc in op.tensors()) >= STREAM_BYTES
     tables = [Table(desc.itemsize * places(desc, op.axis)[:length]) for desc in descs]
-    result, *inputs = (desc.data_type for desc in descs)
-    held = held_of(op)
-    kernels = [conversion(held, result), *(conversion(kind, held) for kind in inputs)]
+    held, result = held_of(op), op.result.data_type
+    kinds = [tensor.desc.data_type for name, tensor in tensors.items() if name != "lse"]
+    kernels = [conversion(held, result), *(conversion(kind, held) for kind in kinds[1:])]
+    kernels += [0] * (len(tensors) - len(kernels))
     by_name: dict[str, list[Any]] = {
         "sizes": [desc.itemsize for desc in descs], "places": tables, "kernels": kernels,
     }  # fmt: skip
@@ -130,6 +137,7 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
     common: dict[str, Any]
     common = {key: dict(zip(tensors, each, strict=True)) for key, each in by_name.items()}
     common |= {"length": length, "log": op.algorithm == "log", "streamed": streamed, "past": past}
+    common["keeps"] = getattr(op, "lse", None) is not None
     steps = []
     for nest in nests(op.result.dims, descs, without=(op.axis,)):
         for part in nest.ordered().rows(columns):

@@ -45,7 +45,7 @@ def _records(names: str) -> tuple[Record, Record]:
         f"softmax of {names}",
         ("nest", Pointer(NEST)),
         ("length", "count", "of the axis"),
-        ("log streamed", "flag"),
+        ("log streamed keeps", "flag"),
         ("columns", "count", "of a slab"),
         ("starts", tensors),
         ("strides", Record(f"strides of {names}", (names, "elements")), "from column to column"),
@@ -56,7 +56,7 @@ def _records(names: str) -> tuple[Record, Record]:
     )
 
 
-FORWARD_TENSORS, FORWARD = _records("dst src")
+FORWARD_TENSORS, FORWARD = _records("dst src lse")  # lse is written if `keeps` is set
 BACKWARD_TENSORS, BACKWARD = _records("diff_src dst diff_dst")
 
 
@@ -66,7 +66,7 @@ BACKWARD_TENSORS, BACKWARD = _records("diff_src dst diff_dst")
 @task(FORWARD)
 def forward_vectors(params, begin, end):
     """Compute softmax of vectors that are contiguous in memory, in a buffer."""
-    nest, length, log = params.nest, params.length, params.log
+    nest, length, log, keeps = params.nest, params.length, params.log, params.keeps
     streamed = params.streamed != 0
     store, load, past = params.kernels.dst, params.kernels.src, params.past
     dst_size, src_size = params.sizes.dst, params.sizes.src
@@ -95,6 +95,8 @@ def forward_vectors(params, begin, end):
         shift, factor, rest = _ZERO, _ONE / total, _ZERO
         if log:
             shift, factor, rest = largest, _ONE, vecmath.log(total)
+        if keeps:
+            store_f32(tensors.lse, 0, largest + vecmath.log(total))
         for start in range(0, length, _MOST):
             count, y = min(_MOST, length - start), dst + dst_size * start
             if length > _MOST:
@@ -119,8 +121,8 @@ def forward_vectors(params, begin, end):
 @task(FORWARD)
 def forward_slabs(params, begin, end):
     """Compute softmax of slabs. Slabs that fit into the buffer are read and written once."""
-    nest, length, log = params.nest, params.length, params.log
-    columns = params.columns
+    nest, length, log, keeps = params.nest, params.length, params.log, params.keeps
+    columns, lse_stride = params.columns, params.strides.lse
     store, load = params.kernels.dst, params.kernels.src
     dst_stride, src_stride = params.strides.dst, params.strides.src
     dst_step, src_step = dst_stride * params.sizes.dst, src_stride * params.sizes.src
@@ -156,6 +158,10 @@ def forward_slabs(params, begin, end):
             if not log and not held and store == 0:
                 _copy(x, 1, dst + load_i64(dst_places, j), dst_stride, columns)
         _add_run(run, total, columns)
+        if keeps:
+            for c in range(columns):
+                value = load_f32(top, c) + vecmath.log(load_f32(total, c))
+                store_f32(tensors.lse, c * lse_stride, value)
         for c in range(columns):
             value = load_f32(total, c)
             store_f32(total, c, vecmath.log(value) if log else _ONE / value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dnncore_cpu_numba.codegen import precise_math
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
-from dnncore_cpu_numba.codegen.pointers import load_f64, load_i64, stack, store_f64
+from dnncore_cpu_numba.codegen.pointers import load_f64, load_i64, stack, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import task
 from dnncore_cpu_numba.softmax.tasks import (
     BACKWARD,
@@ -21,6 +23,7 @@ _LOWEST = float("-inf")
 def forward(params, begin, end):
     """Compute softmax of slabs."""
     nest, length, log, columns = params.nest, params.length, params.log, params.columns
+    keeps, lse_stride = params.keeps, params.strides.lse
     dst_stride, src_stride = params.strides.dst, params.strides.src
     dst_places, src_places = params.places.dst, params.places.src
     position, tensors = stack(MAX_LOOPS), FORWARD_TENSORS.room()
@@ -43,6 +46,10 @@ def forward(params, begin, end):
                 store_f64(total, c, load_f64(total, c) + e)
                 if not log:
                     store_f64(y, c * dst_stride, e)
+        if keeps:
+            for c in range(columns):
+                value = load_f64(top, c) + precise_math.log(load_f64(total, c))
+                store_f32(tensors.lse, c * lse_stride, np.float32(value))
         if log:
             for c in range(columns):
                 store_f64(total, c, precise_math.log(load_f64(total, c)))

@@ -60,29 +60,47 @@ MOST_HELD = 32  # floats of a tensor that a work-item keeps in registers
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors in bind order, by name: the operation's, with the result last, then operands."""
+    """The tensors by name: the operation's, with the result last, then operands.
+
+    lse: the statistics, if wanted.
+    """
 
     named: Mapping[str, MemoryDesc]
     result: int
     attr: Attributes
+    lse: MemoryDesc | None
 
     @classmethod
     def of(cls, op: core.Softmax, attr: Attributes) -> Tensors:
         """Collect the tensors. Operands are named post0, post1, ...."""
         named = {argument.name: desc for argument, desc in op.tensors()}
+        lse = named.pop("lse", None)
         operands = {f"post{i}": desc for i, (_, desc) in enumerate(attr.operands())}
-        return cls(named | operands, len(named) - 1, attr)
+        return cls(named | operands, len(named) - 1, attr, lse)
+
+    @property
+    def bound(self) -> dict[str, MemoryDesc]:
+        """The tensors in bind order."""
+        named = list(self.named.items())
+        kept = [] if self.lse is None else [("lse", self.lse)]
+        return dict([*named[: self.result + 1], *kept, *named[self.result + 1 :]])
 
     @property
     def descs(self) -> list[MemoryDesc]:
-        """All descriptors. With random numbers, also a row-major one without memory for places."""
+        """All descriptors, with that of the statistics.
+
+        With random numbers, also a row-major one without memory for places.
+        """
         descs = list(self.named.values())
+        descs += [] if self.lse is None else [self.lse]
         places = [MemoryDesc(descs[self.result].dims)] if is_random(self.attr) else []
         return [*descs, *places]
 
     def may_be_vectors(self, strides: Sequence[int | None]) -> bool:
         """Whether these strides, one per tensor, permit vectors. Operands may be broadcast."""
         own, operands = strides[: self.result + 1], strides[self.result + 1 : len(self.named)]
+        if None in strides[len(self.named) :]:
+            return False
         return all(s == 1 for s in own) and all(s in (0, 1) for s in operands)
 
 
@@ -159,7 +177,10 @@ class Softmax(Implementation[core.Softmax]):
     ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         first = next(desc for _, desc in op.tensors())
-        op = op.resolve_any(**{argument.name: first for argument, _ in op.tensors()})
+        names = [argument.name for argument, _ in op.tensors()]
+        op = op.resolve_any(**{name: first for name in names if name != "lse"})
+        if "lse" in names:
+            op = op.resolve_any(lse=MemoryDesc(op.lse.dims))
         refused = refuse_common(op, attr, engine)
         if refused:
             return refused
@@ -180,12 +201,12 @@ class Softmax(Implementation[core.Softmax]):
             return LaunchProgram(engine, [])
         tensors = Tensors.of(op, attr)
         rows = Rows.of(engine, tensors, op.axis)
-        parameters = Parameters.of(tensors.named, {op.result_name})
+        parameters = Parameters.of(tensors.bound, {op.result_name, "lse"})
         parameters.is_wide = is_wide(op)
         shares, held = self.shares(op, engine, rows)
         grid = shares.grid(engine, rows.nest.size)
         vectors = op.result.dims[op.axis] // rows.lanes
-        quick = quick_functions(engine, op.result.data_type, attr)
+        quick = {} if tensors.lse else quick_functions(engine, op.result.data_type, attr)
         defines = {
             **({"LOG": ""} if op.algorithm == "log" else {}),
             **shares.defines,
@@ -205,6 +226,7 @@ class Softmax(Implementation[core.Softmax]):
             **_tensors(rows, tensors, parameters),
             **_vectors(engine, rows, tensors, _scales(op, attr, parameters)),
             **_post_ops(engine, rows, tensors, attr, parameters),
+            **_statistics(rows, tensors, parameters),
             **grid.defines(parameters),
         }
         kernel = "softmax_forward" if op.result_name == "dst" else "softmax_backward"
@@ -221,7 +243,7 @@ class Softmax(Implementation[core.Softmax]):
             *shares.snippets(engine, is_wide=is_wide(op)),
             template("rows"),
         )
-        options = quick_options(engine, tensors.named.values(), attr)
+        options = () if tensors.lse else quick_options(engine, tensors.named.values(), attr)
         work = op.result.nelems * self.element_work
         # A contracted step could make a scaled x larger than the maximum, and exp infinite.
         launch = grid.launch(
@@ -289,7 +311,8 @@ def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, 
     names = [f"l{i}" for i in range(len(loops))]
     text = decode("rest", names, [loop.size for loop in loops], parameters)
     defines = {}
-    named = dict(zip([*tensors.named, "place"], tensors.descs, strict=False))
+    names_of = [*tensors.named, *(["lse"] if tensors.lse else []), "place"]
+    named = dict(zip(names_of, tensors.descs, strict=False))
     for place, (name, desc) in enumerate(named.items()):
         offset = parameters.index(desc.offset0)
         for loop, variable in zip(loops, names, strict=True):
@@ -299,6 +322,21 @@ def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, 
         defines[f"{name.upper()}_AT(j)"] = f"({name}_row{along})"
     exists, inside = rows.nest.conditions(names, parameters)
     return defines | {"DECODE": text, "EXISTS": exists, "INSIDE": inside}
+
+
+def _statistics(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, str]:
+    """Return KEEP(value), which stores the statistics of a row or of adjacent rows."""
+    if tensors.lse is None:
+        return {}
+    if rows.side_by_side == 1:
+        return {"KEEP(value)": "lse[lse_row] = (float)(value);"}
+    stride = rows.nest.loops[-1].strides[len(tensors.named)] or 0
+    step = parameters.index(stride // rows.side_by_side)
+    return {
+        "KEEP(value)": "const ROW kept = value; "
+        f"for (int i = 0; i < {rows.side_by_side}; ++i) "
+        f"lse[lse_row + i * {step}] = ((const float *)&kept)[i];"
+    }
 
 
 def _post_ops(

@@ -35,6 +35,16 @@
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #endif
 
+// With KEEP, the first worker also stores the logarithm of the sum of exponentials.
+#ifdef KEEP
+#define STATISTICS(total)                                                                          \
+    if (worker == 0 && length > 0) {                                                               \
+        KEEP(largest + log(total))                                                                 \
+    }
+#else
+#define STATISTICS(total)
+#endif
+
 #pragma OPENCL FP_CONTRACT OFF // otherwise a scaled x minus the largest one could be above 0
 __kernel GROUP_SIZE void softmax_forward($parameters)
 {
@@ -63,7 +73,9 @@ __kernel GROUP_SIZE void softmax_forward($parameters)
         }
         wide += run;
         REST total += exp(SRC(j) - largest);
-        total = log(sum_of(wide, total, worker, shared));
+        total = sum_of(wide, total, worker, shared);
+        STATISTICS(total)
+        total = log(total);
         VECTORS {
             WIDE x = READ_AGAIN(SRC, held, i, j) - largest - total;
             FINISH_WIDE
@@ -87,7 +99,9 @@ __kernel GROUP_SIZE void softmax_forward($parameters)
             total += value;
             STORE_EXP(j, value);
         }
-        const ROW scale = 1.0f / sum_of(wide, total, worker, shared);
+        total = sum_of(wide, total, worker, shared);
+        STATISTICS(total)
+        const ROW scale = 1.0f / total;
         VECTORS {
             WIDE x = EXP_AGAIN(exps, i, j) * scale;
             FINISH_WIDE
