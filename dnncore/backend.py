@@ -111,10 +111,14 @@ from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation, Reorder
 from dnncore.ops import __all__ as _operations
+from dnncore.ops.batch_normalization import BatchNormalization
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.eltwise import Eltwise
+from dnncore.ops.group_normalization import GroupNormalization
 from dnncore.ops.inner_product import InnerProduct
+from dnncore.ops.layer_normalization import LayerNormalization
 from dnncore.ops.lrn import LRN
+from dnncore.ops.normalization import Normalization
 from dnncore.ops.pooling import Pooling
 from dnncore.ops.softmax import Softmax
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
@@ -361,6 +365,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "ArrayKind",
     "Attributes",
     "Backend",
+    "BatchNormalization",
     "Buffer",
     "BuildError",
     "Convolution",
@@ -376,6 +381,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Event",
     "Executable",
     "ExecutionError",
+    "GroupNormalization",
     "HostArrays",
     "HostEngine",
     "HostFunction",
@@ -386,9 +392,11 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Knob",
     "KnobValue",
     "LRN",
+    "LayerNormalization",
     "Memory",
     "MemoryDesc",
     "NOTES",
+    "Normalization",
     "Order",
     "Peaks",
     "PluginError",

@@ -19,7 +19,7 @@ from ml_dtypes import finfo
 from dnncore.algorithms.rounding import LEAST_NORMAL, Noise
 from dnncore.attributes import Attributes, PostOp
 from dnncore.comparison.error_bounds import believed_factor, error_factor, noise
-from dnncore.comparison.fills import Fill, fill_inputs
+from dnncore.comparison.fills import Fill, fill_inputs, reads
 from dnncore.comparison.statistics import Errors, judge
 from dnncore.engines.memory import Memory
 from dnncore.errors import BackendNotFound, DescriptorError
@@ -379,16 +379,17 @@ def consistent_inputs(
 ) -> dict[str, Array]:
     """Return arrays for all tensors that `op` reads, by argument name.
 
-    If a gradient reads outputs of its forward operation, the reference computes them from src, and
-    src is included in the result.
+    If a gradient reads outputs of its forward operation, the reference computes them from the
+    inputs of the forward operation, which are included in the result.
     """
     inputs = fill_inputs(op, attr, fill, seed)
     forward: Any = op.forward_op
     if op.saved:
-        src = inputs.get("src")
-        src = fill(forward.src, (seed, 0)) if src is None else src
-        outputs = _evaluate(forward.with_each(_plain), Attributes(), {"src": src})
-        inputs |= {"src": src, **{name: outputs[name] for name in op.saved}}
+        for place, (name, desc) in enumerate(reads(forward, Attributes()).items()):
+            if name not in inputs:
+                inputs[name] = fill(desc, (seed, place))
+        outputs = _evaluate(forward.with_each(_plain), Attributes(), inputs)
+        inputs |= {name: outputs[name] for name in op.saved}
     return inputs
 
 

@@ -20,6 +20,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
     "FILLS",
+    "NOT_NEGATIVE",
     "Fill",
     "FillKind",
     "FillName",
@@ -424,6 +425,10 @@ special_operands: as special, for bias, operands of post-ops and old values of t
 """
 
 
+NOT_NEGATIVE = ("variance",)
+"""Inputs that are at least 0."""
+
+
 def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
     """Return the tensors that an execution reads, as argument name -> descriptor.
 
@@ -453,7 +458,8 @@ def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> d
     for name, desc in reads(op, attr).items():
         seeds = (seed, zlib.crc32(name.encode()))
         if name in own:
-            values[name] = fill(desc, seeds)
+            drawn = fill(desc, seeds)
+            values[name] = np.abs(drawn) if name in NOT_NEGATIVE else drawn
         else:
             values[name] = parameters(op, name, desc, seeds)
     return values

@@ -15,7 +15,7 @@ import numpy as np
 
 from dnncore.attributes import Attributes
 from dnncore.comparison.compare import correct_values
-from dnncore.comparison.fills import fill_normal
+from dnncore.comparison.fills import fill_normal, reads
 from dnncore.crosschecking.repeat import differences
 from dnncore.crosschecking.saved import SavedCall
 from dnncore.errors import DnnError
@@ -152,8 +152,7 @@ def _computed(op: Operation, inputs: Inputs) -> dict[str, Array]:
     forward = op.forward_op
     if forward is None or not op.saved:
         return {}
-    src = inputs.get("src")
-    if src is None:
-        src = fill_normal(forward.tensors()[0][1], 0)
-    outputs = correct_values(forward, Attributes(), {"src": src})
+    read = reads(forward, Attributes())
+    own = {name: inputs[name] if name in inputs else fill_normal(read[name], 0) for name in read}
+    outputs = correct_values(forward, Attributes(), own)
     return {name: outputs[name] for name in op.saved}

@@ -80,8 +80,9 @@ SECTIONS = (
         "`accept` gets one of these. [operations.md](operations.md) has the fields, tensors and"
         " formulas of each.",
         (
-            "Operation", "Argument", "Convolution", "Eltwise", "InnerProduct", "LRN", "Pooling",
-            "Softmax",
+            "Operation", "Argument", "BatchNormalization", "Convolution", "Eltwise",
+            "GroupNormalization", "InnerProduct", "LayerNormalization", "LRN", "Normalization",
+            "Pooling", "Softmax",
         ),
         is_brief=True,
     ),

@@ -58,6 +58,11 @@ ABOUT: Mapping[str, str] = {
     "dtag": "the format of dst",
     "tag": "the format of all tensors",
     "strides": "the strides of the tensors but the bias, with colons between them: `8x1::4x1`",
+    "stat_tag": "the format of mean and variance",
+    "ss_tag": "the format of scale and shift and of their gradients",
+    "ss_dt": "the type of scale and shift and of their gradients",
+    "flags": "`G` mean and variance are inputs, `C` scale, `H` shift, `M` root mean square, `R` fused"
+    " relu, `A` fused sum and relu; `CHR` are three of them",
     "alg": "the algorithm",
     "mb": "the size of the batch, instead of that of the shape; 0 keeps it",
     "alpha": "the parameter alpha of the algorithm",
@@ -66,7 +71,8 @@ ABOUT: Mapping[str, str] = {
     "lse": "the format of softmax's statistics; empty for none",
     "scales": "the factor of all sources, or one per source",
     "p": "the exponent of norms",
-    "eps": "the least sum of a norm (`..._max`), or a number added to the sum (`..._sum`)",
+    "eps": "the least sum of a norm (`..._max`), or a number added to the sum (`..._sum`)"
+    " or to a variance",
     "inplace": "`true`: dst is the memory of src",
     "attr-post-ops": "a chain of further operations on each result, with + between them",
     "attr-scratchpad": "`user`: the program provides the scratchpad",
@@ -90,6 +96,7 @@ DIRECTIONS: Mapping[str, str] = {
     "FWD_B": "forward, training, with a bias",
     "FWD_IB": "forward, inference, with a bias",
     "BWD_D": "the gradient of src",
+    "BWD_DW": "the gradients of src, scale and shift",
     "BWD_W": "the gradient of the weights",
     "BWD_WB": "the gradients of the weights and of the bias",
 }
@@ -109,12 +116,14 @@ LETTERS = {
     "alpha": "factor (1/8192)",
     "beta": "exponent (0.75)",
     "k": "constant (1)",
+    "eps": "number added to a variance (1/16)",
 }
 
 SHAPES: Mapping[str, str] = {
     "matmul": "`MxK:KxN`, with batch dims before both, or a third part, the dims of dst.",
     "eltwise": "dims.",
     "softmax": "dims.",
+    "lnorm": "dims, of which the last is normalized.",
     "binary": "the dims of the sources, which are broadcast.",
     "sum": "dims.",
     "reduction": "dims.",

@@ -24,7 +24,7 @@ The result is a new array. Only the types of the arrays determine its type. Valu
 numbers do not. It has the type float64 if one of the inputs has it. It has the type float16 or
 bfloat16 if one of the inputs has this type and this type represents all values of the other inputs'
 types; the result is then rounded once from float32. Otherwise it has the type float32. A bias of a
-half type does not affect the type.
+half type does not affect the type. Neither do the statistics, scale and shift of normalizations.
 
 `engine` is an engine or its name, by default `dnncore.engine()`, and for arrays of a device the
 engine of this device. The first call for shapes, types and options selects and compiles an
@@ -83,6 +83,13 @@ from dnncore.functional.eltwise import (
 from dnncore.functional.linear import linear
 from dnncore.functional.lrn import lrn
 from dnncore.functional.matmul import matmul
+from dnncore.functional.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
 from dnncore.functional.pooling import (
     avg_pool1d,
     avg_pool2d,
@@ -107,6 +114,7 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "batch_norm",
     "clip",
     "conv1d",
     "conv2d",
@@ -118,9 +126,12 @@ __all__ = [
     "ge",
     "gelu_erf",
     "gelu_tanh",
+    "group_norm",
     "gt",
     "hardsigmoid",
     "hardswish",
+    "instance_norm",
+    "layer_norm",
     "le",
     "linear",
     "log",
@@ -145,6 +156,7 @@ __all__ = [
     "prelu",
     "prod",
     "relu",
+    "rms_norm",
     "round",
     "soft_relu",
     "softmax",
@@ -159,9 +171,12 @@ __all__ = [
 
 # Name in other libraries -> name here, for the message of the error.
 ELSEWHERE = {
+    "batch_normalization": "batch_norm",
     "gelu": "gelu_erf or gelu_tanh",
+    "group_normalization": "group_norm",
     "hardtanh": "clip(src, alpha, beta)",
     "inner_product": "linear",
+    "layer_normalization": "layer_norm",
     "leaky_relu": "relu(src, alpha=slope)",
     "local_response_norm": "lrn",
     "relu6": "clip(src, 0, 6)",

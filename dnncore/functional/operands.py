@@ -29,6 +29,9 @@ _HALVES = tuple(map(numpy_dtype, HALF_TYPES))
 _TINY = tuple(map(numpy_dtype, ("f8_e4m3", "f8_e5m2", "s4", "u4")))  # numpy cannot compare these
 
 
+FACTORS = ("mean", "variance", "scale", "shift")
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """An input of a function: its shape, and the type in which it is used."""
@@ -70,17 +73,22 @@ def typed(
 
     All operands get one type. It is float64 if one of them has this type. It is float16 or bfloat16
     if one of them has this type and the others fit into it. Otherwise it is float32. A bias is
-    never rounded. A condition keeps its type. Raises `DescriptorError` for a type whose values the
-    common type does not represent exactly.
+    never rounded. Statistics, scale and shift are float32, or float64 if another operand is. A
+    condition keeps its type. Raises `DescriptorError` for a type whose values the common type does
+    not represent exactly.
     """
     numbers = {name: kind for name, kind in types.items() if name != "condition"}
     wide = np.dtype(np.float64 if np.float64 in numbers.values() else np.float32)
     for name, kind in types.items():
         _check_type(function, name, kind, wide)
-    own = _common_type([kind for name, kind in numbers.items() if name != "bias" and kind], wide)
+    beside = ("bias", *FACTORS)
+    own = _common_type(
+        [kind for name, kind in numbers.items() if name not in beside and kind], wide
+    )
     used = dict.fromkeys(types, own) | {
         name: types[name] for name in ("condition",) if name in types
     }
+    used |= {name: wide for name in FACTORS if name in types}
     if "bias" in types and types["bias"] != own:
         used["bias"] = wide
     return {name: Operand(shape, used[name]) for name, shape in shapes.items()}

@@ -3,6 +3,10 @@
 Every layer of the core above may import it. Backends get operations from `dnncore.backend`.
 """
 
+from dnncore.ops.batch_normalization import (
+    BatchNormalizationBackward,
+    BatchNormalizationForward,
+)
 from dnncore.ops.binary import Binary
 from dnncore.ops.convolution import (
     ConvolutionBackwardData,
@@ -10,10 +14,18 @@ from dnncore.ops.convolution import (
     ConvolutionForward,
 )
 from dnncore.ops.eltwise import EltwiseBackward, EltwiseForward
+from dnncore.ops.group_normalization import (
+    GroupNormalizationBackward,
+    GroupNormalizationForward,
+)
 from dnncore.ops.inner_product import (
     InnerProductBackwardData,
     InnerProductBackwardWeights,
     InnerProductForward,
+)
+from dnncore.ops.layer_normalization import (
+    LayerNormalizationBackward,
+    LayerNormalizationForward,
 )
 from dnncore.ops.lrn import LRNBackward, LRNForward
 from dnncore.ops.matmul import MatMul
@@ -26,17 +38,23 @@ from dnncore.ops.sum import Sum
 
 __all__ = [
     "Argument",
+    "BatchNormalizationBackward",
+    "BatchNormalizationForward",
     "Binary",
     "ConvolutionBackwardData",
     "ConvolutionBackwardWeights",
     "ConvolutionForward",
     "EltwiseBackward",
     "EltwiseForward",
+    "GroupNormalizationBackward",
+    "GroupNormalizationForward",
     "InnerProductBackwardData",
     "InnerProductBackwardWeights",
     "InnerProductForward",
     "LRNBackward",
     "LRNForward",
+    "LayerNormalizationBackward",
+    "LayerNormalizationForward",
     "MatMul",
     "Operation",
     "PoolingBackward",

@@ -55,6 +55,7 @@ DIRECTIONS = {
     "forward_inference": "FWD_I",
     "backward_data": "BWD_D",
     "backward_weights": "BWD_W",
+    "backward": "BWD_DW",
 }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from dnncore.errors import DescriptorError
 from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.drivers.lrn import NUMBERS
+from dnncore.problem.drivers.normalization import EPSILON
 from dnncore.problem.settings import Settings, number_text
 from dnncore.problem.shapes import read_letters
 from dnncore.problem.windows import KINDS, WINDOW_LETTERS, axes_of
@@ -26,7 +27,8 @@ from dnncore.problem.windows import KINDS, WINDOW_LETTERS, axes_of
 __all__ = ["pattern", "printed"]
 
 LETTERS = f"g mb ic oc ls {WINDOW_LETTERS}"
-SILENT: Mapping[str, float] = {"mb": 2, "ls": 5, **NUMBERS}
+REALS = f"{' '.join(NUMBERS)} eps"
+SILENT: Mapping[str, float] = {"mb": 2, "ls": 5, **NUMBERS, "eps": EPSILON}
 SILENT_KINDS = {"s": 1, "d": 0}
 
 
@@ -60,7 +62,7 @@ def printed(driver: Driver, settings: Settings, defaults: Settings, name: str) -
 def _shape(order: str, shape: str, mb: str) -> str:
     own_mb = mb.lstrip("0")
     if order:
-        letters = read_letters({"shape": shape}, LETTERS, " ".join(NUMBERS), needed="")
+        letters = read_letters({"shape": shape}, LETTERS, REALS, needed="")
         letters |= {"mb": int(own_mb)} if own_mb.isdecimal() else {}
         return "".join(_pieces(order.split(), letters))
     first, by, rest = shape.partition("x")

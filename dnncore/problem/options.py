@@ -16,9 +16,9 @@ __all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "feature
            "missing_features"]  # fmt: skip
 
 MISSING_DRIVERS = {
-    "bnorm": "batch_normalization", "brgemm": "brgemm", "concat": "concat",
-    "deconv": "deconvolution", "gnorm": "group_normalization", "graph": "graph",
-    "lnorm": "layer_normalization", "prelu": "prelu", "resampling": "resampling", "rnn": "rnn",
+    "brgemm": "brgemm", "concat": "concat",
+    "deconv": "deconvolution", "graph": "graph",
+    "prelu": "prelu", "resampling": "resampling", "rnn": "rnn",
     "sdpa": "sdpa", "self": "self", "shuffle": "shuffle", "zeropad": "zero_pad",
 }  # fmt: skip
 """Drivers that only benchdnn has -> their primitives in verbose lines."""

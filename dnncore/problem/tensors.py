@@ -1,6 +1,7 @@
 """Types and formats of tensors: `--dt=f32 --stag=acdb --wtag=any --dtag=ab@8x1@3`.
 
-An option applies to one role: src, weights, bias or dst. A role has one or several tensors (src0,
+An option applies to one role: src, weights, bias, dst, statistics (mean and variance) or factors
+(scale and shift). A role has one or several tensors (src0,
 src1, ...) and their gradients. One value applies to all of them. Several values, separated by
 colons, apply to one tensor each, in the order of the operation's arguments.
 """
@@ -22,10 +23,17 @@ from dnncore.tensors.memory_desc import MemoryDesc
 __all__ = ["ONE_TAG", "format_text", "joined", "read_desc", "read_tensors", "read_type", "role_of",
            "write_tensors"]  # fmt: skip
 
-ROLES = ("src", "weights", "bias", "dst")
-FORMAT_OPTIONS = {"src": "stag", "weights": "wtag", "bias": "btag", "dst": "dtag"}
+ROLES = ("src", "weights", "bias", "dst", "statistics", "factors")
+FORMAT_OPTIONS = {
+    "src": "stag", "weights": "wtag", "bias": "btag", "dst": "dtag",
+    "statistics": "stat_tag", "factors": "ss_tag",
+}  # fmt: skip
 MISSING_TYPES = ("f4_e3m0",)  # some releases of oneDNN have it
-TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "dst": "ddt"}
+TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "dst": "ddt", "factors": "ss_dt"}
+BESIDE = ("bias", "statistics", "factors")  # --dt and --strides do not apply to these roles
+OTHER_NAMES = {
+    "mean": "statistics", "variance": "statistics", "scale": "factors", "shift": "factors",
+}  # fmt: skip
 
 ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
 """Defaults of drivers whose stag and dtag default to tag."""
@@ -33,8 +41,11 @@ ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
 
 @cache  # there are few names
 def role_of(name: str) -> str:
-    """Return the role of an argument in the forward operation: src for src, src1 and diff_src."""
-    return name.removeprefix("diff_").rstrip(digits)
+    """Return the role of an argument in the forward operation: src for src, src1 and diff_src, and
+    factors for scale.
+    """
+    name = name.removeprefix("diff_").rstrip(digits)
+    return OTHER_NAMES.get(name, name)
 
 
 Roles: TypeAlias = dict[str, list[str]]  # role -> names of its tensors
@@ -111,11 +122,13 @@ def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, Memo
 def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
     """Read `dt`, which has one type, or one per role. Without dt, each role has its own option."""
     types: dict[str, str] = {}
-    shared = [role for role in roles if role != "bias" and "dt" in settings]
+    shared = [role for role in roles if role not in BESIDE and "dt" in settings]
     for role, names in roles.items():
         if role in shared:
             data_type = _read_type_list(settings, "dt", len(shared))[shared.index(role)]
             types |= dict.fromkeys(names, data_type)
+        elif role in BESIDE and TYPE_OPTIONS.get(role) not in settings:
+            types |= dict.fromkeys(names, "f32")
         else:
             own = _read_type_list(settings, TYPE_OPTIONS[role], len(names))
             types |= zip(names, own, strict=True)
@@ -152,7 +165,7 @@ def _read_formats(settings: Settings, roles: Roles) -> Formats:
 
 def _read_strides(settings: Settings, formats: Formats) -> Formats:
     """Return formats with the strides of `--strides=8x1::4x1`, which has a part per tensor."""
-    names = [name for name in formats if role_of(name) != "bias"]
+    names = [name for name in formats if role_of(name) not in BESIDE]
     parts = settings.get("strides", "").split(":")
     if not any(parts):
         return {}
@@ -179,7 +192,7 @@ def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
     written = {FORMAT_OPTIONS[role]: joined(map(format_text, g)) for role, g in roles.items()}
     if "tag" in defaults and written["stag"] == written["dtag"]:
         written = {"tag": written["stag"]}
-    written["dt"] = joined(text for role, text in types.items() if role != "bias")
+    written["dt"] = joined(text for role, text in types.items() if role not in BESIDE)
     written |= {TYPE_OPTIONS[role]: types[role] for role in types if role in TYPE_OPTIONS}
     return {option: text for option, text in written.items() if option in defaults}
 

@@ -21,11 +21,13 @@ from typing import Any
 from dnncore import ops
 from dnncore.attributes import Attributes, PostOp
 from dnncore.ops import Operation
+from dnncore.ops.normalization import NormalizationBackward
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import attributes, quantization
 from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.drivers.driver import VerboseLine
 from dnncore.problem.drivers.lrn import NUMBERS
+from dnncore.problem.drivers.normalization import EPSILON
 from dnncore.problem.settings import six_digits
 from dnncore.problem.shapes import dims_text, mask_of
 from dnncore.problem.tensors import format_text
@@ -33,6 +35,9 @@ from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["KINDS", "OPERATIONS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of",
            "write"]  # fmt: skip
+
+
+DEFAULT_NUMBERS = {**NUMBERS, "eps": EPSILON}
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,22 @@ def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
         return FORWARD
     if name.endswith("BackwardWeights"):
         return ("backward_weights",)
-    return ("backward_data",) if "Backward" in name else ("undef",)
+    if "Backward" not in name:
+        return ("undef",)
+    return ("backward_data", "backward") if _has_gradients(operation) else ("backward_data",)
+
+
+def _has_gradients(operation: type[Operation]) -> bool:
+    """Whether a gradient has outputs of several inputs, such as src and scale."""
+    rows = operation.ARGUMENTS
+    return sum(row.direction == "out" for row in rows) > 1
+
+
+def _prop_kind(op: Operation) -> str:
+    """Return the prop kind in a line: `backward` if several gradients are computed."""
+    if isinstance(op, NormalizationBackward):
+        return "backward_data" if op.diff_scale is op.diff_shift is None else "backward"
+    return str(getattr(op, "prop_kind", prop_kinds_of(type(op))[0]))
 
 
 @dataclass(frozen=True)
@@ -122,7 +142,7 @@ def write(
     offsets = _offsets([desc for _, desc in tensors])
     return Fields(
         kind_of(type(op)),
-        getattr(op, "prop_kind", prop_kinds_of(type(op))[0]),
+        _prop_kind(op),
         " ".join(_desc_text(op, row, desc, asked or op) for row, desc in tensors),
         " ".join(_attributes(attr, op.result_name)),
         " ".join(filter(None, [auxiliary, *letters, *line.words(op), *offsets])),
@@ -179,7 +199,7 @@ def _problem(line: VerboseLine, shape: str) -> tuple[str, list[str]]:
     words = [
         f"{name}:{number}"
         for name, number in re.findall(pattern, shape)
-        if float(number) != NUMBERS.get(name)
+        if float(number) != DEFAULT_NUMBERS.get(name)
     ]
     return re.sub(pattern, "", shape).replace(*line.spelling), words
 

@@ -266,6 +266,32 @@ def test_lrn_in_one_channel():
     np.testing.assert_allclose(got, src / (2 + sums), rtol=1e-5)
 
 
+@pytest.mark.usefixtures("on_target")
+def test_normalizations():
+    src = whole_numbers(2, 4, 3, 5) + np.float32(0.5) * whole_numbers(2, 4, 3, 5, seed=1)
+    scale, shift = whole_numbers(4, seed=2), whole_numbers(4, seed=3)
+
+    def right(x, axes, root=0.25):
+        return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + root)
+
+    def of_channels(x):
+        return scale[:, None, None] * x + shift[:, None, None]
+
+    near = {"rtol": 1e-5, "atol": 1e-5}
+    got = F.batch_norm(src, scale=scale, shift=shift, epsilon=0.25)
+    np.testing.assert_allclose(got, of_channels(right(src, (0, 2, 3))), **near)
+    got = F.batch_norm(src, scale, abs(shift), epsilon=1, activation="relu")
+    x = (src - scale[:, None, None]) / np.sqrt(abs(shift)[:, None, None] + 1)
+    np.testing.assert_allclose(got, np.maximum(x, 0), **near)
+    grouped = right(src.reshape(2, 2, 2, 3, 5), (2, 3, 4)).reshape(src.shape)
+    got = F.group_norm(src, 2, scale, shift, epsilon=0.25)
+    np.testing.assert_allclose(got, of_channels(grouped), **near)
+    np.testing.assert_allclose(F.instance_norm(src, epsilon=0.25), right(src, (2, 3)), **near)
+    np.testing.assert_allclose(F.layer_norm(src, epsilon=0.25), right(src, -1), **near)
+    squares = np.square(src).mean(-1, keepdims=True)
+    np.testing.assert_allclose(F.rms_norm(src, epsilon=1), src / np.sqrt(squares + 1), **near)
+
+
 # -- arrays in and out ----------------------------------------------------------------------------
 
 HALVES = ("f2", ml_dtypes.bfloat16)
@@ -752,6 +778,10 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.clip([1], 2, 1), "clip needs beta >= alpha"),
         (lambda: F.soft_relu([1], alpha=0), "soft_relu needs alpha != 0"),
         (lambda: F.lrn([1.0]), "lrn: src must have 2 to 5 dims"),
+        (lambda: F.batch_norm([[1.0]], [1]), "mean and variance must both be given"),
+        (lambda: F.batch_norm([[1.0]], activation="tanh"), "activation must be None or 'relu'"),
+        (lambda: F.group_norm([[[1.0]]], 2), "groups must be a positive integer that divides"),
+        (lambda: F.layer_norm([[1.0, 2]], [1]), "scale must be (2,)"),
         (lambda: F.exp(np.zeros((1,) * 13, "f")), "12"),
         (lambda: F.relu(None), "relu: src must"),
     ],

@@ -446,16 +446,99 @@ def _chain(attr: dnn.Attributes, x: Array, numbers: Arrays, result: str) -> Arra
     return x
 
 
+def _sets(op: Any) -> Iterator[tuple[Place, list[Place]]]:
+    """Places of each statistic, and the places of src's elements that share it."""
+    found: dict[Place, list[Place]] = {place: [] for place in np.ndindex(op.statistics_dims)}
+    for place in np.ndindex(op.src.dims):
+        found[_statistic_of(op, place)].append(place)
+    yield from found.items()
+
+
+def _statistic_of(op: Any, place: Place) -> Place:
+    kind = type(op).__name__
+    if kind.startswith("Batch"):
+        return place[1:2]
+    if kind.startswith("Layer"):
+        return place[:-1]
+    return place[0], place[1] * op.groups // op.src.dims[1]
+
+
+def _channel_of(op: Any, place: Place) -> int:
+    return place[-1] if type(op).__name__.startswith("Layer") else place[1]
+
+
+def normalization(
+    op: Any, src: Array, mean: Any = None, variance: Any = None, scale: Any = None,
+    shift: Any = None, src1: Any = None,
+) -> dict[str, Array]:  # fmt: skip
+    """dst = scale * (src - mean) / sqrt(variance + epsilon) + shift, element by element."""
+    dst, mask = _zeros(op.src.dims, src), _zeros(op.src.dims, src)
+    means, variances = (_zeros(op.statistics_dims, src) for _ in range(2))
+    for at, places in _sets(op):
+        if op.use_global_stats:
+            middle, spread = mean[at] if mean is not None else 0, variance[at]
+        else:
+            count = max(1, len(places))
+            middle = sum(src[p] for p in places) / count if op.has_mean else 0
+            spread = sum((src[p] - middle) ** 2 for p in places) / count
+        means[at], variances[at] = middle, spread
+        for p in places:
+            c = _channel_of(op, p)
+            z = (src[p] - middle) / np.sqrt(np.longdouble(spread) + np.longdouble(op.epsilon))
+            z = z if scale is None else z * scale[c]
+            z = z if shift is None else z + shift[c]
+            z = z if src1 is None else z + src1[p]
+            is_cut = getattr(op, "fuse_relu", False) and z <= 0
+            dst[p], mask[p] = (0, 0) if is_cut else (z, 1)
+    return {"dst": dst, "mean": means, "variance": variances, "workspace": mask}
+
+
+def normalization_data(
+    op: Any, src: Array, diff_dst: Array, variance: Array, mean: Any = None, scale: Any = None,
+    workspace: Any = None,
+) -> dict[str, Array]:  # fmt: skip
+    """The derivatives of all elements of dst in a set, with respect to each of its elements."""
+    result, slopes = _zeros(op.src.dims, src), _zeros(op.src.dims, src)
+    of_scale, of_shift = (_zeros((op.channels,), src) for _ in range(2))
+    for p in np.ndindex(op.src.dims):
+        slopes[p] = diff_dst[p] if workspace is None or workspace[p] else 0
+    for at, places in _sets(op):
+        middle = mean[at] if mean is not None else 0
+        root = np.sqrt(np.longdouble(variance[at]) + np.longdouble(op.epsilon))
+        along_mean = along_variance = np.longdouble(0)
+        for p in places:
+            c, off = _channel_of(op, p), src[p] - middle
+            of_scale[c] += slopes[p] * off / root
+            of_shift[c] += slopes[p]
+            g = slopes[p] if scale is None else slopes[p] * scale[c]
+            along_mean -= g / root
+            along_variance -= g * off / (2 * root**3)
+            result[p] = g / root
+        if not op.use_global_stats:
+            for p in places:
+                result[p] += along_mean / len(places) if op.has_mean else 0
+                result[p] += along_variance * 2 * (src[p] - middle) / len(places)
+    return {
+        "diff_src": result, "diff_scale": of_scale, "diff_shift": of_shift, "diff_src1": slopes,
+    }  # fmt: skip
+
+
 DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
+    dnn.BatchNormalizationForward: normalization,
+    dnn.BatchNormalizationBackward: normalization_data,
     dnn.Binary: binary,
     dnn.ConvolutionForward: convolution,
     dnn.ConvolutionBackwardData: convolution_data,
     dnn.ConvolutionBackwardWeights: convolution_weights,
     dnn.EltwiseForward: eltwise,
     dnn.EltwiseBackward: eltwise_data,
+    dnn.GroupNormalizationForward: normalization,
+    dnn.GroupNormalizationBackward: normalization_data,
     dnn.InnerProductForward: inner_product,
     dnn.InnerProductBackwardData: inner_product_data,
     dnn.InnerProductBackwardWeights: inner_product_weights,
+    dnn.LayerNormalizationForward: normalization,
+    dnn.LayerNormalizationBackward: normalization_data,
     dnn.LRNForward: lrn,
     dnn.LRNBackward: lrn_data,
     dnn.MatMul: matmul,

@@ -12,7 +12,7 @@ from checks import reference_outputs
 
 import dnncore as dnn
 from dnncore.algorithms.eltwise import ELTWISE
-from dnncore.comparison.fills import fill_integers, fill_normal, reads
+from dnncore.comparison.fills import NOT_NEGATIVE, fill_integers, fill_normal, reads
 from dnncore.problem import DRIVERS, driver_of
 from dnncore.testing.problems.random_problems import draw
 
@@ -84,8 +84,10 @@ def inputs_of(op: Any) -> dict[str, Array]:
         else fill_normal(desc, seed, 100.0 if isinstance(op, dnn.Reorder) else 1.0)
         for seed, (name, desc) in enumerate(reads(op, dnn.Attributes()).items())
     }
+    inputs |= {name: np.abs(inputs[name]) for name in NOT_NEGATIVE if name in inputs}
     if op.saved:
-        src = inputs.get("src", fill_normal(op.forward_op.src, 9))
-        outputs = reference_outputs(op.forward_op, {"src": src})
-        inputs |= {"src": src, **{name: outputs[name] for name in op.saved}}
+        for seed, (name, desc) in enumerate(reads(op.forward_op, dnn.Attributes()).items(), 9):
+            inputs.setdefault(name, fill_normal(desc, seed))
+        outputs = reference_outputs(op.forward_op, inputs)
+        inputs |= {name: outputs[name] for name in op.saved}
     return inputs

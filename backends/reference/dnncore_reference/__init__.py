@@ -11,15 +11,21 @@ from dnncore import backend
 from dnncore.backend import Backend, hookimpl
 
 _TABLES = {
+    backend.BatchNormalizationForward: "normalization:BATCH_FORWARD",
+    backend.BatchNormalizationBackward: "normalization:BATCH_BACKWARD",
     backend.Binary: "binary:TABLE",
     backend.ConvolutionForward: "convolution:FORWARD",
     backend.ConvolutionBackwardData: "convolution:BACKWARD_DATA",
     backend.ConvolutionBackwardWeights: "convolution:BACKWARD_WEIGHTS",
     backend.EltwiseForward: "eltwise:FORWARD",
     backend.EltwiseBackward: "eltwise:BACKWARD",
+    backend.GroupNormalizationForward: "normalization:GROUP_FORWARD",
+    backend.GroupNormalizationBackward: "normalization:GROUP_BACKWARD",
     backend.InnerProductForward: "inner_product:FORWARD",
     backend.InnerProductBackwardData: "inner_product:BACKWARD_DATA",
     backend.InnerProductBackwardWeights: "inner_product:BACKWARD_WEIGHTS",
+    backend.LayerNormalizationForward: "normalization:LAYER_FORWARD",
+    backend.LayerNormalizationBackward: "normalization:LAYER_BACKWARD",
     backend.LRNForward: "lrn:FORWARD",
     backend.LRNBackward: "lrn:BACKWARD",
     backend.MatMul: "matmul:TABLE",

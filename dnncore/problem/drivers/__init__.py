@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from dnncore.ops import Operation
+from dnncore.problem.drivers.batch_normalization import BATCH_NORMALIZATION
 from dnncore.problem.drivers.binary import BINARY
 from dnncore.problem.drivers.convolution import CONVOLUTION
 from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.drivers.eltwise import ELTWISE
+from dnncore.problem.drivers.group_normalization import GROUP_NORMALIZATION
 from dnncore.problem.drivers.inner_product import INNER_PRODUCT
+from dnncore.problem.drivers.layer_normalization import LAYER_NORMALIZATION
 from dnncore.problem.drivers.lrn import LRN
 from dnncore.problem.drivers.matmul import MATMUL
 from dnncore.problem.drivers.pooling import POOLING
@@ -28,6 +31,9 @@ _ALL = (
     ELTWISE,
     POOLING,
     LRN,
+    BATCH_NORMALIZATION,
+    LAYER_NORMALIZATION,
+    GROUP_NORMALIZATION,
     SOFTMAX,
     BINARY,
     SUM,

@@ -120,7 +120,8 @@ class Driver:
         linear_in: the argument in which an operation is affine, or "". A gradient with such an
             argument is the adjoint of its forward operation.
         smooth: a function of an operation and src. It returns values at which the slope may be
-            measured. None if the gradient is not checked in this way.
+            measured, or None for an operation without such values. None if no gradient is
+            checked in this way.
     Random problems:
         options: option -> values to draw from; the first is the default.
         draw_shape: draws the words after the options: a shape, perhaps after further options.
@@ -143,7 +144,7 @@ class Driver:
     has_products: bool = False
     keeps_integers: Callable[[Any], bool] = lambda _op: True
     linear_in: Callable[[Any], str] = lambda _op: ""
-    smooth: Callable[[Any, Array], Array] | None = None
+    smooth: Callable[[Any, Array], Array | None] | None = None
 
     options: Options
     draw_shape: Callable[[Draws], str]

@@ -88,6 +88,32 @@ OPERATIONS = (
         " diff_dst=dnn.MemoryDesc((2, 6, 3, 3)), diff_src=dnn.MemoryDesc((2, 6, 3, 3)), local_size=3)"
     ),
     (
+        "dnn.BatchNormalizationForward('forward_training', src=dnn.MemoryDesc((2, 5, 3)),"
+        " dst=dnn.MemoryDesc((2, 5, 3)), scale=dnn.MemoryDesc((5,)), shift=dnn.MemoryDesc((5,)),"
+        " epsilon=0.1, fuse_relu=True)"
+    ),
+    (
+        "dnn.BatchNormalizationBackward(src=dnn.MemoryDesc((2, 5)), diff_dst=dnn.MemoryDesc((2, 5)),"
+        " diff_src=dnn.MemoryDesc((2, 5)), mean=dnn.MemoryDesc((5,)), scale=dnn.MemoryDesc((5,)),"
+        " diff_scale=dnn.MemoryDesc((5,)), diff_shift=dnn.MemoryDesc((5,)), use_global_stats=True)"
+    ),
+    (
+        "dnn.LayerNormalizationForward('forward_inference', src=dnn.MemoryDesc((2, 5)),"
+        " dst=dnn.MemoryDesc((2, 5)), scale=dnn.MemoryDesc((5,)), epsilon=0.1, rms=True)"
+    ),
+    (
+        "dnn.LayerNormalizationBackward(src=dnn.MemoryDesc((2, 5)), diff_dst=dnn.MemoryDesc((2, 5)),"
+        " diff_src=dnn.MemoryDesc((2, 5)), variance=dnn.MemoryDesc((2,)))"
+    ),
+    (
+        "dnn.GroupNormalizationForward('forward_training', src=dnn.MemoryDesc((2, 6, 3)),"
+        " dst=dnn.MemoryDesc((2, 6, 3)), groups=2, shift=dnn.MemoryDesc((6,)))"
+    ),
+    (
+        "dnn.GroupNormalizationBackward(src=dnn.MemoryDesc((2, 6, 3)), groups=3,"
+        " diff_dst=dnn.MemoryDesc((2, 6, 3)), diff_src=dnn.MemoryDesc((2, 6, 3)))"
+    ),
+    (
         "dnn.SoftmaxForward('forward_training', 'accurate', src=dnn.MemoryDesc((2, 5, 3)),"
         " dst=dnn.MemoryDesc((2, 5, 3)), lse=dnn.MemoryDesc((2, 1, 3)), axis=1)"
     ),

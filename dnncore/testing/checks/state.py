@@ -91,10 +91,11 @@ def _executing(primitive: Primitive, memories: dict[str, Any]) -> Any:
 def _with_one_changed(trial: Trial, inputs: Arrays) -> dict[str, Array]:
     """Return copies of the inputs that may be changed separately, each with one changed element.
 
-    A gradient may read results of its forward operation, which must belong to its src.
+    A gradient may read results of its forward operation, which must belong to its inputs.
     """
     op = trial.case.op
-    fixed = {"src", *op.saved} if op.saved else set()
+    forward = op.forward_op
+    fixed = {*reads(forward, Attributes()), *op.saved} if forward and op.saved else set()
     rng = np.random.default_rng(trial.case.seed)
     changed = {}
     for name in reads(op, trial.case.attr):
