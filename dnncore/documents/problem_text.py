@@ -61,8 +61,8 @@ ABOUT: Mapping[str, str] = {
     "stat_tag": "the format of mean and variance",
     "ss_tag": "the format of scale and shift and of their gradients",
     "ss_dt": "the type of scale and shift and of their gradients",
-    "flags": "`G` mean and variance are inputs, `C` scale, `H` shift, `M` root mean square, `R` fused"
-    " relu, `A` fused sum and relu; `CHR` are three of them",
+    "flags": "`G` mean and variance are inputs, `C` scale, `H` shift, `M` root mean square, `R`"
+    " fused relu, `A` fused sum and relu; `CHR` are three of them",
     "alg": "the algorithm",
     "mb": "the size of the batch, instead of that of the shape; 0 keeps it",
     "alpha": "the parameter alpha of the algorithm",
