@@ -33,6 +33,8 @@ if typing.TYPE_CHECKING:
     from dnncore.execution.primitive import BoundPrimitive, Primitive
     from dnncore.execution.sequence import Sequence
     from dnncore.ops import (
+        AttentionBackward,
+        AttentionForward,
         BatchNormalizationBackward,
         BatchNormalizationForward,
         Binary,
@@ -70,6 +72,8 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttentionBackward",
+    "AttentionForward",
     "Attributes",
     "BackendNotFound",
     "BatchNormalizationBackward",

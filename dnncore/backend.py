@@ -111,6 +111,7 @@ from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation, Reorder
 from dnncore.ops import __all__ as _operations
+from dnncore.ops.attention import Attention
 from dnncore.ops.batch_normalization import BatchNormalization
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.eltwise import Eltwise
@@ -363,6 +364,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "COMPLETED",
     "Accepted",
     "ArrayKind",
+    "Attention",
     "Attributes",
     "Backend",
     "BatchNormalization",

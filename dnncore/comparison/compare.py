@@ -335,7 +335,7 @@ def expected_outputs(
     The formats of `op` do not matter. Raises `BackendNotFound` if no reference is installed.
     """
     op, attr = _without_formats(op, attr)
-    evaluate = Evaluate(_evaluate, random_order, cut_off=_multiplies_halves(op))
+    evaluate = Evaluate(_evaluate, random_order, _multiplies_halves(op), op.data_type)
     if values is None:
         values = evaluate(op, attr, inputs)
     else:

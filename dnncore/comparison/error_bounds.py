@@ -85,7 +85,8 @@ def noise(
         errors = rule(op, inputs, evaluate)
         if driver.workspace_errors is not None and workspace_error is not None:
             added = driver.workspace_errors(op, inputs, workspace_error, evaluate)
-            errors[op.result_name] += Noise.within(added)
+            for name, lost in added.items():
+                errors[name] += Noise.within(lost)
         for name, lost in _lost_by_factors(op, attr, inputs, evaluate).items():
             errors[name] += Noise.within(lost)
         name = op.result_name

@@ -379,7 +379,7 @@ def _slabs(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
     values = _finite(op, desc, seed)
     rng = np.random.default_rng(seed)
     numbers = rng.permutation([-np.inf, np.nan, -np.inf, np.inf])
-    dims = 1 if driver_of(type(op)).has_products else values.ndim
+    dims = 1 if driver_of(type(op)).special_inputs else values.ndim
     for dim in rng.permutation(dims):
         size = desc.dims[dim]
         start = int(rng.integers(max(1, size)))

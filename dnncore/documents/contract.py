@@ -80,7 +80,8 @@ SECTIONS = (
         "`accept` gets one of these. [operations.md](operations.md) has the fields, tensors and"
         " formulas of each.",
         (
-            "Operation", "Argument", "BatchNormalization", "Convolution", "Eltwise",
+            "Operation", "Argument", "Attention", "BatchNormalization", "Convolution",
+            "Eltwise",
             "GroupNormalization", "InnerProduct", "LayerNormalization", "LRN", "Normalization",
             "Pooling", "Softmax",
         ),

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from dnncore.functional.attention import scaled_dot_product_attention
 from dnncore.functional.binary import (
     add,
     div,
@@ -158,6 +159,7 @@ __all__ = [
     "relu",
     "rms_norm",
     "round",
+    "scaled_dot_product_attention",
     "soft_relu",
     "softmax",
     "sqrt",
@@ -171,6 +173,7 @@ __all__ = [
 
 # Name in other libraries -> name here, for the message of the error.
 ELSEWHERE = {
+    "attention": "scaled_dot_product_attention",
     "batch_normalization": "batch_norm",
     "gelu": "gelu_erf or gelu_tanh",
     "group_normalization": "group_norm",

@@ -3,6 +3,7 @@
 Every layer of the core above may import it. Backends get operations from `dnncore.backend`.
 """
 
+from dnncore.ops.attention import AttentionBackward, AttentionForward
 from dnncore.ops.batch_normalization import (
     BatchNormalizationBackward,
     BatchNormalizationForward,
@@ -38,6 +39,8 @@ from dnncore.ops.sum import Sum
 
 __all__ = [
     "Argument",
+    "AttentionBackward",
+    "AttentionForward",
     "BatchNormalizationBackward",
     "BatchNormalizationForward",
     "Binary",

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from dnncore.problem.settings import Settings, misread
 
-__all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "feature_name",
+__all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "SDPA", "feature_name",
            "missing_features"]  # fmt: skip
 
 MISSING_DRIVERS = {
     "brgemm": "brgemm", "concat": "concat",
     "deconv": "deconvolution", "graph": "graph",
     "prelu": "prelu", "resampling": "resampling", "rnn": "rnn",
-    "sdpa": "sdpa", "self": "self", "shuffle": "shuffle", "zeropad": "zero_pad",
+    "self": "self", "shuffle": "shuffle", "zeropad": "zero_pad",
 }  # fmt: skip
 """Drivers that only benchdnn has -> their primitives in verbose lines."""
 
@@ -66,6 +66,8 @@ _FEATURES = {
     "oflag": _Feature(
         "compensation of weights", r"(?:s8s8|zp)_comp:[0-9]+(?:\+(?:s8s8|zp)_comp:[0-9]+)*"
     ),
+    "scale_type": _Feature("scale as a tensor", "none|mul|div", "none", "none"),
+    "kv_head_number": _Feature("kv_head_number", "[0-9]+", "0", "0"),
     "cross-engine": _Feature(
         "reorder across engines", "(?i:cpu2gpu|gpu2cpu)", "(?i:none)?", "none"
     ),
@@ -80,6 +82,7 @@ COMMON = _defaults(*(option for option in _FEATURES if option.startswith("attr-"
 """Options that all drivers have, with their defaults."""
 
 MATMUL = _defaults("encoding", "grouped", "runtime_dims_masks")
+SDPA = _defaults("scale_type", "kv_head_number")
 REORDER = _defaults("oflag", "cross-engine", "runtime-dim-mask")
 
 

@@ -23,14 +23,16 @@ from dnncore.tensors.memory_desc import MemoryDesc
 __all__ = ["ONE_TAG", "format_text", "joined", "read_desc", "read_tensors", "read_type", "role_of",
            "write_tensors"]  # fmt: skip
 
-ROLES = ("src", "weights", "bias", "dst", "statistics", "factors")
+ROLES = (
+    "src", "weights", "queries", "keys", "values", "bias", "mask", "dst", "statistics", "factors",
+)  # fmt: skip
 FORMAT_OPTIONS = {
-    "src": "stag", "weights": "wtag", "bias": "btag", "dst": "dtag",
-    "statistics": "stat_tag", "factors": "ss_tag",
+    "src": "stag", "weights": "wtag", "queries": "qtag", "keys": "ktag", "values": "vtag",
+    "bias": "btag", "mask": "mtag", "dst": "dtag", "statistics": "stat_tag", "factors": "ss_tag",
 }  # fmt: skip
 MISSING_TYPES = ("f4_e3m0",)  # some releases of oneDNN have it
-TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "dst": "ddt", "factors": "ss_dt"}
-BESIDE = ("bias", "statistics", "factors")  # --dt and --strides do not apply to these roles
+TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "mask": "mdt", "dst": "ddt", "factors": "ss_dt"}
+BESIDE = ("bias", "mask", "statistics", "factors")  # --dt and --strides do not apply to these roles
 OTHER_NAMES = {
     "mean": "statistics", "variance": "statistics", "scale": "factors", "shift": "factors",
 }  # fmt: skip

@@ -38,6 +38,7 @@ TOGETHER = [
     "--matmul --dt=bf16 --bia-dt=f32 2x3:3x4", "--matmul --dt=bf16:bf16:f32 --bia-dt=bf16 2x3:3x4",
     "--softmax --sdt=f16 --ddt=f32 2x3", "--softmax --sdt=f32 --ddt=bf16 2x3",
     "--reduction --sdt=f32 --ddt=f16 2x3:2x1", "--sum --sdt=f32:bf16 --ddt=f32 2x3",
+    "--sdpa --dt=f16 --mask_type=buffer --mdt=f32 1x1x2x3:1x1x3x4:1x1x4x2",
     "--binary --sdt=f16:f32 --ddt=f16 2x3:2x1", "--binary --alg=select --sdt=bf16 2x3:2x3:2x3",
 ]  # fmt: skip
 APART = [
@@ -47,6 +48,7 @@ APART = [
     )),
     "--matmul --dt=f16:f32:f16 2x3:3x4", "--eltwise --dt=f16:f32 2x3",
     "--pool --dt=f16:f32 ic3ih4kh2", "--lrn --dt=f16:f32 ic3ih4", "--sum --sdt=f16:f64 2x3",
+    "--sdpa --dt=f16:f16:bf16:f16 1x1x2x3:1x1x3x4:1x1x4x2",
     "--softmax --sdt=f16 --ddt=f64 2x3", "--binary --sdt=f16:f32 --ddt=f64 2x3:2x3",
     "--eltwise --dt=s8 --alg=tanh 2x3", "--reduction --sdt=f64 2x3:2x1",
 ]  # fmt: skip

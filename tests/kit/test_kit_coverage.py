@@ -298,7 +298,10 @@ def test_sides_of_binary():
 # -- formats and types -----------------------------------------------------------------------------
 
 
-NAMES = {"src", "src0", "src1", "weights", "dst", "diff_src", "diff_weights", "diff_dst"}
+NAMES = {
+    "src", "src0", "src1", "weights", "dst", "diff_src", "diff_weights", "diff_dst", "queries",
+    "keys", "values", "diff_queries", "diff_keys", "diff_values",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -151,9 +151,12 @@ class Round:
 
 
 def _float64_noise(values: Array) -> Noise:
-    """The allowed error of the reference's float64 computation, before its final rounding."""
+    """The allowed error of the reference's float64 computation, before its final rounding.
+
+    Differences of equal numbers are 1e-14 at most, if the inputs are near 1.
+    """
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
-    return Noise.within(np.full(values.shape, 1e-9 * finite.max(initial=0.0)))
+    return Noise.within(np.full(values.shape, 1e-14 + 1e-9 * finite.max(initial=0.0)))
 
 
 @lru_cache(maxsize=4096)

@@ -286,6 +286,61 @@ def matmul(op: Any, src: Array, weights: Array, bias: Any = 0) -> dict[str, Arra
     return {"dst": dst}
 
 
+def _keys_of(op: Any, query: int) -> range:
+    """Attention: the keys that a query sees."""
+    queries, keys = op.queries.dims[2], op.keys.dims[2]
+    after = {"none": keys, "top_left": query + 1, "bottom_right": query + 1 + keys - queries}
+    return range(min(keys, max(0, after[op.causal])))
+
+
+def _score(op: Any, at: Place, k: int, queries: Array, keys: Array, mask: Any) -> Any:
+    """Attention: the score of a query at (batch, head, place) and a key."""
+    n, h, q = at
+    group = h * op.keys.dims[1] // op.queries.dims[1]
+    total = sum(queries[n, h, q, d] * keys[n, group, k, d] for d in range(queries.shape[3]))
+    added = 0 if mask is None else np.broadcast_to(mask, (*op.dst.dims[:3], keys.shape[2]))[*at, k]
+    return total * op.scale + added
+
+
+def attention(
+    op: Any, queries: Array, keys: Array, values: Array, mask: Any = None
+) -> dict[str, Array]:
+    """The mean of the values that a query sees, weighted by the exponentials of the scores."""
+    dst = _zeros(op.dst.dims, queries)
+    lse = np.full((*op.dst.dims[:3], 1), -np.inf, queries.dtype)
+    for at in np.ndindex(*op.dst.dims[:3]):
+        group = at[1] * op.keys.dims[1] // op.queries.dims[1]
+        scores = {k: _score(op, at, k, queries, keys, mask) for k in _keys_of(op, at[2])}
+        most = max(scores.values(), default=-np.inf)
+        if most == -np.inf:
+            continue
+        weights = {k: np.exp(s - most) for k, s in scores.items()}
+        total = sum(weights.values())
+        dst[at] = sum(w * values[at[0], group, k] for k, w in weights.items()) / total
+        lse[at] = most + np.log(total)
+    return {"dst": dst, "workspace": lse}
+
+
+def attention_data(
+    op: Any, queries: Array, keys: Array, values: Array, dst: Array, diff_dst: Array,
+    workspace: Array, mask: Any = None,
+) -> dict[str, Array]:  # fmt: skip
+    """Each pair of a query and a key adds to the gradients of both."""
+    found = {n: _zeros(getattr(op, n).dims, queries)
+             for n in ("diff_queries", "diff_keys", "diff_values")}  # fmt: skip
+    for at in np.ndindex(*op.dst.dims[:3]):
+        n, group = at[0], at[1] * op.keys.dims[1] // op.queries.dims[1]
+        mean = sum(a * b for a, b in zip(diff_dst[at], dst[at], strict=True))
+        for k in _keys_of(op, at[2]) if workspace[at][0] != -np.inf else ():
+            weight = np.exp(_score(op, at, k, queries, keys, mask) - workspace[at][0])
+            slope = sum(a * b for a, b in zip(diff_dst[at], values[n, group, k], strict=True))
+            change = op.scale * weight * (slope - mean)
+            found["diff_queries"][at] += change * keys[n, group, k]
+            found["diff_keys"][n, group, k] += change * queries[at]
+            found["diff_values"][n, group, k] += weight * diff_dst[at]
+    return found
+
+
 def softmax(op: Any, src: Array) -> dict[str, Array]:
     """exp(s) / sum of exp, or its logarithm, of each row along the axis."""
 
@@ -524,6 +579,8 @@ def normalization_data(
 
 
 DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
+    dnn.AttentionForward: attention,
+    dnn.AttentionBackward: attention_data,
     dnn.BatchNormalizationForward: normalization,
     dnn.BatchNormalizationBackward: normalization_data,
     dnn.Binary: binary,

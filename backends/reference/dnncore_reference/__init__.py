@@ -11,6 +11,8 @@ from dnncore import backend
 from dnncore.backend import Backend, hookimpl
 
 _TABLES = {
+    backend.AttentionForward: "attention:FORWARD",
+    backend.AttentionBackward: "attention:BACKWARD",
     backend.BatchNormalizationForward: "normalization:BATCH_FORWARD",
     backend.BatchNormalizationBackward: "normalization:BATCH_BACKWARD",
     backend.Binary: "binary:TABLE",

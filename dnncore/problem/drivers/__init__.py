@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dnncore.ops import Operation
+from dnncore.problem.drivers.attention import SDPA
 from dnncore.problem.drivers.batch_normalization import BATCH_NORMALIZATION
 from dnncore.problem.drivers.binary import BINARY
 from dnncore.problem.drivers.convolution import CONVOLUTION
@@ -31,6 +32,7 @@ _ALL = (
     ELTWISE,
     POOLING,
     LRN,
+    SDPA,
     BATCH_NORMALIZATION,
     LAYER_NORMALIZATION,
     GROUP_NORMALIZATION,

@@ -292,6 +292,7 @@ CONVOLUTION = Driver(
     },
     error_factor=_error_factor,
     has_products=True,
+    special_inputs=("src", "diff_dst"),
     linear_in=lambda op: "src" if isinstance(op, ConvolutionForward) else "diff_dst",
     options={
         "dir": LAYER_DIRECTIONS,

@@ -26,11 +26,13 @@ class Evaluate:
     random_order: whether the inputs were drawn independently from one distribution. Then the terms
         of every sum are in random order. Otherwise error bounds must hold for every order.
     cut_off: whether both factors of products have half types. Then tensor cores may cut off sums.
+    data_type: the type of the first input, whatever the operation's descriptors state.
     """
 
     function: Callable[[Operation, Attributes, Inputs], dict[str, Array]]
     random_order: bool = False
     cut_off: bool = False
+    data_type: str = "f32"
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     def __call__(self, op: Operation, attr: Attributes, inputs: Inputs) -> dict[str, Array]:
@@ -112,10 +114,13 @@ class Driver:
         golden: problems with results that were computed by hand; each operation needs one.
         oracles: operation type -> torch's results.
         errors: operation type -> error bound. The default bounds sums of products.
-        workspace_errors: the error of a gradient that errors of its workspace cause.
+        workspace_errors: the errors of a gradient's outputs, by name, that errors of its workspace
+            cause.
         error_factor: a function that returns the largest factor by which the errors of an
             operation's algorithm may exceed the errors of direct sums.
         has_products: whether the operation computes products, whose factors `fpmath` may round.
+        special_inputs: the first of these inputs that an operation has is the only one with NaN and
+            infinities in the kit. If it is empty, all inputs have them.
         keeps_integers: whether integer inputs give integer outputs.
         linear_in: the argument in which an operation is affine, or "". A gradient with such an
             argument is the adjoint of its forward operation.
@@ -139,9 +144,10 @@ class Driver:
     golden: Sequence[Golden]
     oracles: Mapping[type[Operation], Oracle]
     errors: Mapping[type[Operation], ErrorRule] = field(default_factory=dict)
-    workspace_errors: Callable[[Any, Inputs, Array, Evaluate], Array] | None = None
+    workspace_errors: Callable[[Any, Inputs, Array, Evaluate], Inputs] | None = None
     error_factor: Callable[[Any], float] = lambda _op: 1.0
     has_products: bool = False
+    special_inputs: Sequence[str] = ()
     keeps_integers: Callable[[Any], bool] = lambda _op: True
     linear_in: Callable[[Any], str] = lambda _op: ""
     smooth: Callable[[Any, Array], Array | None] | None = None

@@ -111,6 +111,7 @@ INNER_PRODUCT = Driver(
     },
     errors={InnerProductBackwardWeights: weights_errors},
     has_products=True,
+    special_inputs=("src", "diff_dst"),
     linear_in=lambda op: "src" if isinstance(op, InnerProductForward) else "diff_dst",
     options={
         "dir": LAYER_DIRECTIONS,

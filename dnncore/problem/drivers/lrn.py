@@ -122,7 +122,9 @@ def _gradient_errors(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> dic
     return {"diff_src": Noise.within(power * size) + positive_sum(terms, size)}
 
 
-def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
+def _workspace_errors(
+    op: LRNBackward, inputs: Inputs, error: Array, evaluate: Evaluate
+) -> dict[str, Array]:
     """Return the error that an error of the workspace adds to the gradient.
 
     Each term multiplies the relative error of a base by the exponent of the base.
@@ -130,8 +132,7 @@ def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: E
     relative = error / np.abs(inputs["workspace"].astype(np.float64))
     scaled = {**inputs, "diff_dst": relative * inputs["diff_dst"]}
     own, shared = _terms(op, scaled, evaluate)
-    total: Array = abs(op.beta) * own + abs(op.beta + 1) * shared
-    return total
+    return {"diff_src": abs(op.beta) * own + abs(op.beta + 1) * shared}
 
 
 def _terms(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:

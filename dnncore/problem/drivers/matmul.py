@@ -89,6 +89,7 @@ MATMUL = Driver(
     golden=GOLDEN,
     oracles={MatMul: forward(_formula)},
     has_products=True,
+    special_inputs=("src", "diff_dst"),
     linear_in=lambda _op: "src",
     options={
         "stag": ("any", "abx", "xba", "aBx8b"), "wtag": ("any", "abx", "xba", "aBx8b"),

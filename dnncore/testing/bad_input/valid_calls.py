@@ -122,6 +122,19 @@ OPERATIONS = (
         " diff_src=dnn.MemoryDesc((2, 5)), axis=1)"
     ),
     (
+        "dnn.AttentionForward('forward_training', queries=dnn.MemoryDesc((2, 4, 3, 5)),"
+        " keys=dnn.MemoryDesc((2, 2, 6, 5)), values=dnn.MemoryDesc((2, 2, 6, 7)),"
+        " mask=dnn.MemoryDesc((1, 1, 3, 6)), dst=dnn.MemoryDesc((2, 4, 3, 7), 'f32', 'any'),"
+        " causal='top_left', scale=0.5)"
+    ),
+    (
+        "dnn.AttentionBackward(queries=dnn.MemoryDesc((1, 2, 3, 5)),"
+        " keys=dnn.MemoryDesc((1, 1, 6, 5)), values=dnn.MemoryDesc((1, 1, 6, 7)),"
+        " dst=dnn.MemoryDesc((1, 2, 3, 7)), diff_dst=dnn.MemoryDesc((1, 2, 3, 7)),"
+        " diff_queries=dnn.MemoryDesc((1, 2, 3, 5)), diff_keys=dnn.MemoryDesc((1, 1, 6, 5)),"
+        " diff_values=dnn.MemoryDesc((1, 1, 6, 7), 'f32', 'any'), causal='bottom_right')"
+    ),
+    (
         "dnn.EltwiseForward('forward_training', 'elu', src=dnn.MemoryDesc((2, 3, 5)),"
         " dst=dnn.MemoryDesc((2, 3, 5), 'f32', 'any'), alpha=0.5, beta=0.0)"
     ),

@@ -92,8 +92,8 @@ def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias
     chosen = set(inputs)
     if kind.of == "operands":
         chosen = operand_names(op, attr)
-    elif kind.of == "one factor" and driver_of(type(op)).has_products:
-        chosen = {"src" if "src" in inputs else "diff_dst"}
+    elif kind.of == "one factor" and (names := driver_of(type(op)).special_inputs):
+        chosen = {next(name for name in names if name in inputs)}
     if chosen < set(inputs):
         usual = consistent_inputs(op, attr, FILLS["random"](op), seed)
         inputs = usual | {name: inputs[name] for name in chosen}

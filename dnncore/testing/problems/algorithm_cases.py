@@ -58,13 +58,21 @@ IN_FOUR_DIMS = {
     "--lnorm --flags=CH": "2x3x4x5",
     "--gnorm --flags=CH": "g3mb2ic3_ih4iw5",
     "--softmax --dtag=abx": "2x3x4x5",
+    "--sdpa": "2x3x4x6:2x1x6x5:2x1x5x5",
     "--eltwise --alg=tanh": "2x3x4x5",
     "--binary --alg=sub": "2x3x4x5:2x3x4x5",
     "--sum --sdt=f32:f32 --scales=2:-3": "2x3x4x5",
     "--reduction --alg=sum": "2x3x4x5x6:2x3x4x5x1",
     "--reorder --stag=abx --dtag=axb": "2x3x4x5",
 }
-WITH_SLOPES = ("--conv", "--pool", "--lrn", "--softmax --dtag=abx", "--eltwise --alg=tanh")
+WITH_SLOPES = (
+    "--conv",
+    "--pool",
+    "--lrn",
+    "--softmax --dtag=abx",
+    "--sdpa",
+    "--eltwise --alg=tanh",
+)
 
 
 def texts(size: str) -> list[str]:

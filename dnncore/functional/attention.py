@@ -1,0 +1,66 @@
+"""Scaled dot-product attention: `AttentionForward`."""
+
+from __future__ import annotations
+
+from dnncore.errors import DescriptorError
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Operand, Result, Values, check_rank, result_desc
+from dnncore.ops import AttentionForward
+from dnncore.ops.attention import Causal
+
+__all__ = ["scaled_dot_product_attention"]
+
+
+def scaled_dot_product_attention(
+    queries: Values,
+    keys: Values,
+    values: Values,
+    mask: Values = None,
+    *,
+    causal: Causal = "none",
+    scale: float | None = None,
+    engine: EngineLike = None,
+) -> Result:
+    """dst = softmax(scale * queries @ keys.T + mask) @ values, without storing the scores.
+
+    queries (N, H, Q, D), keys (N, G, K, D), values (N, G, K, V), dst (N, H, Q, V); leading dims may
+    be absent. H is a multiple of G: groups of H / G heads share keys and values.
+    mask: of the last dims of (N, H, Q, K), each 1 or that of the scores.
+    causal: "none"; "top_left": query q sees the keys up to q; "bottom_right": the last query sees
+        all keys, and each query before it one key less.
+    scale: by default 1 / sqrt(D).
+
+    A query that sees no key has the result 0.
+
+    >>> scaled_dot_product_attention([[1], [0]], [[0], [1000]], [[2], [4]]).tolist()
+    [[4.0], [3.0]]
+    >>> scaled_dot_product_attention([[1], [0]], [[0], [0]], [[2], [4]], causal="top_left").tolist()
+    [[2.0], [3.0]]
+    """
+    given = {"queries": queries, "keys": keys, "values": values}
+    if mask is not None:
+        given["mask"] = mask
+    return call(_attention, "scaled_dot_product_attention", given, engine, causal, scale)
+
+
+def _attention(
+    function: str, operands: dict[str, Operand], causal: Causal, scale: float | None
+) -> Plan:
+    q, k, v = (operands[name] for name in ("queries", "keys", "values"))
+    check_rank(function, "queries", q, "([[N,] H,] Q, D)", 2, 3, 4)
+    check_rank(function, "keys", k, "([[N,] G,] K, D), of queries' rank", q.ndim)
+    check_rank(function, "values", v, "([[N,] G,] K, V), of queries' rank", q.ndim)
+    mask = operands.get("mask")
+    if mask is not None and mask.ndim > 4:
+        raise DescriptorError(f"{function}: mask must have up to 4 dims; got {mask.shape}")
+    op = AttentionForward(
+        "forward_inference",
+        queries=q.with_rank(4).desc,
+        keys=k.with_rank(4).desc,
+        values=v.with_rank(4).desc,
+        mask=None if mask is None else mask.with_rank(4).desc,
+        dst=result_desc((*q.with_rank(4).shape[:3], v.shape[-1]), q),
+        causal=causal,
+        scale=scale,
+    )
+    return Plan(op, (*q.shape[:-1], v.shape[-1]))
