@@ -28,7 +28,7 @@ SIZES = {
     "gemm.cpu:MAX_ROWS": 16,
     "gemm.cpu:PANEL_DEPTH": 16,
     "gemm.strided:TASKS_PER_CORE": 0.25,
-    "reduction.implementations:BOX": 64,
+    "rows.staged:BOX": 64,
     "sum:MOST_SRCS": 3,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -68,9 +68,9 @@ def read(settings: Settings) -> Operation:
 
 def write(op: Softmax) -> Settings:
     """The inverse of `read`."""
-    lse = getattr(op, "lse", None)
-    if lse is not None:
-        op = cast(Softmax, op.with_descs(lse=None))
+    lse = None
+    if isinstance(op, SoftmaxForward):
+        lse, op = op.lse, replace(op, lse=None)
     return {
         "dir": direction_text(op, DIRECTIONS),
         **write_tensors(op, DEFAULTS),

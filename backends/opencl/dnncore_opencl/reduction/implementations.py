@@ -1,23 +1,14 @@
-"""Reduction of some dims of a tensor to one, in one stage or two.
-
-The terms of an element of dst are divided into boxes. If dst has too few elements to keep the
-device busy, several work-items compute a part of the boxes each. A second kernel combines their
-results in order, so results do not depend on timing. Vectors are along the reduced dims if terms
-are contiguous, otherwise along dst. On GPUs a work-group shares an element whose terms are
-contiguous.
-"""
+"""Reduction of some dims of a tensor to one, in the stages that `rows/staged.py` plans."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
-from dnncore_opencl.codegen.grid import Boxes, Shares, power_of_two
-from dnncore_opencl.codegen.layout import Digit, Loop, Nest, Parameters, decode, offset_text
+from dnncore_opencl.codegen.grid import Boxes
+from dnncore_opencl.codegen.layout import Nest, Parameters, decode, offset_text
 from dnncore_opencl.codegen.vectors import (
     COMPUTED,
     CPU_LANES,
@@ -37,21 +28,11 @@ from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.random import ROUNDING, rounded_vector, seed
 from dnncore_opencl.elementwise.random import functions as random_functions
 from dnncore_opencl.reduction.algorithms import ALGORITHMS, reduction_defines
+from dnncore_opencl.rows.staged import Stage, Staged, with_a_loop
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-BOX = 4096  # terms per box; separate sums of boxes lose fewer digits
-LONE_BOX = 64  # terms per GPU work-item if terms are not contiguous
-CPU_TASKS = 4  # work-items per core, so that cores end together
-GPU_TASKS = 8  # per multiprocessor
-TASK = 128  # work-items per task if terms are contiguous
-GROUP = 64  # work-items if terms are contiguous and few
-LARGEST_GROUP = 256
-FEWEST = 4  # workers per row: more were up to 20 % slower, fewer with long vectors 10 % slower
-LINE = 8  # contiguous elements that are read together by workers shared across elements
-ACROSS = 32  # neighbouring work-items across elements
-TERMS_EACH = 16  # loads per worker that justify its part in combining
 SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 
@@ -83,25 +64,7 @@ class Reduction(Implementation[core.Reduction]):
         )
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One launch: the boxes of each element's terms, in `parts` for work-items or work-groups.
-
-    lanes: terms that are combined at once. shares: the work-items of an element's part.
-    """
-
-    boxes: Boxes
-    lanes: int
-    shares: Shares
-    parts: int
-
-    @property
-    def boxes_per_part(self) -> int:
-        """Boxes per part. The last part may have fewer."""
-        return -(-self.boxes.items // self.parts)
-
-
-class Stages:
+class Stages(Staged):
     """The launches of one reduction.
 
     places: of src and dst in bind order. Operands of post-ops follow them. scratchpad_start: bytes
@@ -128,7 +91,7 @@ class Stages:
         self.results = [op.dst, *(desc for _, desc in attr.operands())]
         row_major = [MemoryDesc(op.dst.dims)] if attr.words else []  # its offsets are places
         self.kept = Nest.of([op.dst, op.src, *self.results[1:], *row_major], 0, kept)
-        self.terms = _with_a_loop(Nest.of([op.src], 0, reduced))
+        self.terms = with_a_loop(Nest.of([op.src], 0, reduced))
         self.padding = Nest.of([op.dst], 0, reduced)  # of dst along the reduced dims
 
     def launches(self) -> list[Launch]:
@@ -145,14 +108,9 @@ class Stages:
     # -- the plan -----------------------------------------------------------------------------
 
     @cached_property
-    def _along(self) -> bool:
-        """Whether terms are contiguous."""
-        return self.terms.loops[-1].strides[0] == 1
-
-    @cached_property
     def side(self) -> int:
         """How many elements of dst are computed at once. On a CPU the last vector may overlap."""
-        if self._along or not self.kept.loops:
+        if self.along or not self.kept.loops:
             return 1
         *outer, inner = self.kept.loops
         dst, src, *operands = inner.strides[: 1 + len(self.results)]
@@ -167,44 +125,9 @@ class Stages:
         return most_lanes(self.engine, limits, steps, smallest_float([self.op.src]))
 
     @cached_property
-    def sizes(self) -> list[int]:
-        """The sizes of the loops over dst. The innermost counts vectors."""
-        *outer, inner = [1, *(loop.size for loop in self.kept.loops)]
-        return [*outer, -(-inner // self.side)][-len(self.kept.loops) or 1 :]
-
-    @cached_property
-    def elements(self) -> int:
-        """The number of vectors of dst."""
-        return math.prod(self.sizes)
-
-    @cached_property
-    def first(self) -> Stage:
-        """The stage over the terms."""
-        lanes = self._lanes()
-        shares = self._shares(min(self.terms.loops[-1].size, BOX) // lanes, along=self._along)
-        in_rows = self._along or self.engine.is_cpu
-        boxes = _boxes(self.terms, BOX if in_rows else LONE_BOX * shares.workers)
-        units = self.engine.device.limits["compute_units"]
-        tasks = units * (CPU_TASKS if self.engine.is_cpu else GPU_TASKS)
-        if shares.across:  # so that the second stage reads less
-            tasks //= 2
-        if not self.engine.is_cpu and shares.workers == 1:
-            tasks *= LARGEST_GROUP
-        elif not self.engine.is_cpu:
-            tasks *= shares.span if shares.across else max(1, TASK // shares.workers)
-        parts = min(boxes.items, -(-tasks // self.elements))
-        return Stage(boxes, lanes, shares, -(-boxes.items // -(-boxes.items // parts)))
-
-    @cached_property
-    def second(self) -> Stage:
-        """The stage over the parts' results: vectors of dst, part by part."""
-        parts = self.first.parts
-        loop = Loop(0, 1, parts, ((Digit(parts, self.elements * self.side),),))
-        nest = Nest((parts,), (parts,), (loop,), (), ())
-        return Stage(_boxes(nest, BOX), 1, self._shares(parts, along=False, span=LINE), 1)
-
-    def _lanes(self) -> int:
-        if not self._along:
+    def lanes(self) -> int:
+        """How many neighbouring terms are combined at once."""
+        if not self.along:
             return 1
         *outer, inner = self.terms.loops
         guarded = inner.dim in self.terms.guarded
@@ -214,20 +137,6 @@ class Stages:
         smallest = smallest_float([self.op.src])
         lanes = most_lanes(self.engine, limits if guarded else (), offsets, smallest)
         return min(lanes, 1 << inner.size.bit_length() - 1)
-
-    def _shares(self, vectors: int, *, along: bool, span: int = ACROSS) -> Shares:
-        """Share elements with `vectors` vectors of terms each among work-items.
-
-        along: whether terms are contiguous. Otherwise `span` elements are read side by side.
-        """
-        if self.engine.is_cpu:
-            return Shares()
-        workers = power_of_two(-(-vectors // TERMS_EACH))
-        if along:
-            workers = min(max(workers, min(FEWEST, power_of_two(vectors))), LARGEST_GROUP)
-            return Shares(workers, max(1, GROUP // workers))
-        span = min(span, power_of_two(self.elements))
-        return Shares(min(workers, LARGEST_GROUP // span), span, across=True)
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -240,10 +149,10 @@ class Stages:
         """The share of the bandwidth, with and without vectors."""
         if not self.op.dst.nelems:
             return 1.0
-        wide = max(self.side, self._lanes()) > 1
+        wide = max(self.side, self.lanes) > 1
         if self.engine.is_cpu:
             return 0.4 if wide else 0.05
-        return 0.7 if wide or not self._along else 0.4
+        return 0.7 if wide or not self.along else 0.4
 
     # -- the text -----------------------------------------------------------------------------
 
@@ -286,25 +195,20 @@ class Stages:
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
         """Return KEPT, which computes src's offset from `rest`, EXISTS and INSIDE."""
-        text = decode("rest", self._names("vector"), self.sizes, parameters)
+        text = decode("rest", self.names("vector"), self.sizes, parameters)
         if self.kept.loops:
             size, at = self.kept.loops[-1].size, f"vector * {self.side}"
             if size % self.side:
                 at = f"min({at}, {parameters.size(size - self.side)})"
-            text += f"const INDEX {self._names()[-1]} = {at}; "
+            text += f"const INDEX {self.names()[-1]} = {at}; "
         src = self._offset(1, self.op.src, parameters) if reads_src else "LEFT_AT(element)"
-        exists, inside = self.kept.conditions(self._names(), parameters)
+        exists, inside = self.kept.conditions(self.names(), parameters)
         text += f"const INDEX src_at = {src}; "
         return {"KEPT": text, "EXISTS": exists, "INSIDE": inside}
 
-    def _names(self, last: str = "") -> list[str]:
-        """Return the variables of the loops over dst."""
-        names = [f"k{i}" for i in range(len(self.kept.loops))]
-        return [*names[:-1], last] if names and last else names
-
     def _offset(self, place: int, desc: MemoryDesc, parameters: Parameters) -> str:
         text = parameters.index(desc.offset0)
-        for loop, name in zip(self.kept.loops, self._names(), strict=True):
+        for loop, name in zip(self.kept.loops, self.names(), strict=True):
             text += offset_text(loop.chains[place], name, parameters)
         return text
 
@@ -378,16 +282,6 @@ def bias_sums(engine: Any, op: core.Operation, scratchpad_start: int) -> Stages 
     dims = [size if dim == 1 else 1 for dim, size in enumerate(dst.dims)]
     sums = SUM_OF_TWO.with_descs(src=dst, dst=bias.reshape(dims))
     return Stages(engine, sums, Attributes(), places, scratchpad_start)
-
-
-def _with_a_loop(nest: Nest) -> Nest:
-    """Return the nest, with a loop of one iteration if it has none."""
-    return nest if nest.loops else replace(nest, loops=(Loop(0, 1, 1, ((Digit(1, 0),),)),))
-
-
-def _boxes(nest: Nest, size: int) -> Boxes:
-    """Return boxes of about `size` terms."""
-    return Boxes(nest, max(1, size // nest.loops[-1].size), size)
 
 
 def _terms(boxes: Boxes, parameters: Parameters) -> dict[str, str]:

@@ -177,10 +177,10 @@ class Softmax(Implementation[core.Softmax]):
     ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         first = next(desc for _, desc in op.tensors())
-        names = [argument.name for argument, _ in op.tensors()]
-        op = op.resolve_any(**{name: first for name in names if name != "lse"})
-        if "lse" in names:
-            op = op.resolve_any(lse=MemoryDesc(op.lse.dims))
+        formats = {a.name: first for a, _ in op.tensors() if a.name != "lse"}
+        if isinstance(op, core.SoftmaxForward) and op.lse is not None:
+            formats["lse"] = MemoryDesc(op.lse.dims)
+        op = op.resolve_any(**formats)
         refused = refuse_common(op, attr, engine)
         if refused:
             return refused

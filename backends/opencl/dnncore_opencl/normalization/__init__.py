@@ -1,0 +1,1 @@
+"""Batch, layer and group normalization. Operations: no other package imports them."""

@@ -1,0 +1,1 @@
+"""Statistics of sets of elements, such as rows or channels. Operations compute with them."""
