@@ -137,6 +137,7 @@ RELATED = {
     "lrn": ("windows", "plans"),
     "softmax": ("plans",),
     "reduction": ("plans",),
+    "rows": ("normalization", "reduction", "plans"),
     "groups": ("plans", "convolution"),
     "digits": ("convolution", "plans"),
     "window": ("pooling", "convolution"),

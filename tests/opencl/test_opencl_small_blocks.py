@@ -29,6 +29,7 @@ SIZES = {
     "gemm.cpu:PANEL_DEPTH": 16,
     "gemm.strided:TASKS_PER_CORE": 0.25,
     "rows.staged:BOX": 64,
+    "rows.statistics:CPU_HELD": 2,
     "sum:MOST_SRCS": 3,
 }
 

@@ -24,7 +24,9 @@ from dnncore_opencl.gemm.tiled.family import Tiled
 from dnncore_opencl.matmul import MatMulImplementation
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.reorder import Transpose
+from dnncore_opencl.rows.statistics import Output, Statistics, Tensor
 from dnncore_opencl.runtime.launch import Source
+from dnncore_opencl.runtime.schema import Arg
 
 import dnncore as dnn
 from dnncore.backend import Refused
@@ -110,6 +112,28 @@ def column_sums() -> Source:
     return Stages(GPU, op, dnn.Attributes()).launches()[0].source
 
 
+IMAGES = tuple(Tensor(dnn.MemoryDesc((32, 256, 80, 80), "f32", "acdb"), Arg(i)) for i in (0, 1))
+CHANNELS = tuple(Tensor(dnn.MemoryDesc((1, 256, 1, 1)), Arg(i)) for i in (2, 3))
+
+
+def channel_moments() -> Source:
+    """The first stage of mean and variance of channels in nhwc on a GPU."""
+    outputs = [Output(CHANNELS[0], "average"), Output(CHANNELS[1], "deviations / total")]
+    return Statistics(GPU, IMAGES[:1], outputs, (0, 2, 3)).launches()[0].source
+
+
+def channel_sums() -> Source:
+    """The first stage of sums of a tensor and of products of two tensors on a GPU."""
+    outputs = [Output(CHANNELS[0], "total_a"), Output(CHANNELS[1], "total_b")]
+    return Statistics(GPU, IMAGES, outputs, (0, 2, 3), ["v0", "v0 * v1"]).launches()[0].source
+
+
+def joined_moments() -> Source:
+    """The second stage of mean and variance."""
+    outputs = [Output(CHANNELS[0], "average"), Output(CHANNELS[1], "deviations / total")]
+    return Statistics(GPU, IMAGES[:1], outputs, (0, 2, 3)).launches()[1].source
+
+
 RENDERINGS: dict[str, Callable[[], Source]] = {
     "mma_f32_convolution": lambda: convolution(Mma, "f32", dnn.PostOp.eltwise("relu")),
     "cpu_convolution": direct,
@@ -118,6 +142,9 @@ RENDERINGS: dict[str, Callable[[], Source]] = {
     "winograd_planes_points": planes,
     "transpose_tiled": transposition,
     "reduction_columns": column_sums,
+    "moments_channels": channel_moments,
+    "sums_channels": channel_sums,
+    "parts_channels": joined_moments,
 }
 
 

@@ -35,7 +35,9 @@ class Application(Pass):
         for place, tensor in enumerate(tensors):
             self.parameters.arguments[f"b{place}"] = tensor.buffer
 
-    def bind(self, attr: Attributes, result: str, scalars: dict[str, tuple[MemoryDesc, int]]) -> None:
+    def bind(
+        self, attr: Attributes, result: str, scalars: dict[str, tuple[MemoryDesc, int]]
+    ) -> None:
         """Add the arguments of scales and rounding. scalars: descriptors and places by name."""
         self.attr = attr
         self.is_exact = bool(attr.scales)

@@ -6,11 +6,11 @@ sets and of channels differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dnncore import backend as core
 from dnncore.backend import (
     Accepted,
     Attributes,
@@ -24,14 +24,12 @@ from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, Step
 from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.random import ROUNDING
 from dnncore_opencl.normalization.application import Application
-from dnncore_opencl.normalization.views import Views
+from dnncore_opencl.normalization.views import WHOLE, ApartViews, Views
 from dnncore_opencl.rows.statistics import FLOAT_BYTES, Output, Statistics, Tensor
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-WHOLE = ("src", "src1", "dst", "workspace", "diff_dst", "diff_src", "diff_src1")
-VECTORS = ("scale", "shift", "diff_scale", "diff_shift")
 LINE = 32  # floats; parts of the scratchpad begin at lines
 
 
@@ -39,7 +37,9 @@ LINE = 32  # floats; parts of the scratchpad begin at lines
 class Plan:
     """The launches of one operation.
 
-    named: its tensors in the common shape. room: the floats of the scratchpad used so far.
+    named: its tensors in the common shape. applied: the same for the last pass, which runs in src's
+    dims if blocks or padding of a tensor cross groups. Then statistics are computed from copies.
+    uncopied: the tensors that may be copied. room: the floats of the scratchpad used so far.
     """
 
     engine: Any
@@ -47,33 +47,49 @@ class Plan:
     attr: Attributes
     views: Views
     named: dict[str, Tensor]
+    applied: dict[str, Tensor]
     operands: list[Tensor]
     scalars: dict[str, tuple[MemoryDesc, int]]
+    uncopied: dict[str, Tensor] = field(default_factory=dict)
     room: int = 0
     launches: list[Launch] = field(default_factory=list)
 
     @classmethod
     def of(cls, op: Any, attr: Attributes, engine: Any, workspace: MemoryDesc | None) -> Plan:
-        """Collect the tensors. Raises `DescriptorError` for layouts without the common shape."""
+        """Collect the tensors. Raises `DescriptorError` for statistics with blocks."""
+        tensors = [(argument.name, desc) for argument, desc in op.tensors(workspace)]
+        others = [(argument.name, desc) for argument, desc in attr.arguments(op)]
         views = Views(op)
-        tensors = op.tensors(workspace)
-        named = {}
-        for place, (argument, desc) in enumerate(tensors):
-            name = argument.name
-            view = views.channel if name in VECTORS else views.statistic
-            view = views.whole if name in WHOLE else view
-            named[name] = Tensor(view(desc), Arg(place))
-        operands, scalars = [], {}
-        for place, (argument, desc) in enumerate(attr.arguments(op), len(tensors)):
-            if argument.name.startswith("post_op_"):
-                operands.append(Tensor(views.whole(desc), Arg(place)))
+        wholes = [desc for name, desc in tensors if name in WHOLE]
+        wholes += [desc for name, desc in others if name.startswith("post_op_")]
+        is_apart = not all(map(views.has_whole, wholes))
+        applied_views = ApartViews(op) if is_apart else views
+        plan = cls(engine, op, attr, views, {}, {}, [], {})
+        for place, (name, desc) in enumerate(tensors):
+            own = Tensor(applied_views.of(name, desc), Arg(place))
+            plan.applied[name] = own
+            if is_apart and name in WHOLE:
+                plan.uncopied[name] = own
             else:
-                scalars[argument.name] = (desc, place)
-        if "src_scales" in scalars:
-            desc, place = scalars["src_scales"]
+                plan.named[name] = Tensor(views.of(name, desc), Arg(place))
+        for place, (name, desc) in enumerate(others, len(tensors)):
+            if name.startswith("post_op_"):
+                plan.operands.append(Tensor(applied_views.of("dst", desc), Arg(place)))
+            else:
+                plan.scalars[name] = (desc, place)
+        if "src_scales" in plan.scalars:
+            desc, place = plan.scalars["src_scales"]
             one = MemoryDesc((1,) * len(views.dims), desc.data_type)
-            named["src_scales"] = Tensor(one, Arg(place))
-        return cls(engine, op, attr, views, named, operands, scalars)
+            plan.named["src_scales"] = Tensor(one, Arg(place))
+        return plan
+
+    @property
+    def _applied_views(self) -> Views:
+        return ApartViews(self.op) if self.uncopied else self.views
+
+    def has(self, name: str) -> bool:
+        """Whether the operation has a tensor, or the scratchpad has it now."""
+        return name in self.applied
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -89,36 +105,46 @@ class Plan:
     def statistic(self, name: str) -> Tensor:
         """Return an argument, or a part of the scratchpad with a number per set."""
         if name not in self.named:
-            desc = self.views.statistic_like(0)
-            start = self._take(desc.nelems)
-            self.named[name] = Tensor(desc.with_offset0(start), Scratch())
+            start = self._take(math.prod(self.op.statistics_dims))
+            for views, tensors in ((self.views, self.named), (self._applied_views, self.applied)):
+                tensors[name] = Tensor(views.statistic_like(start), Scratch())
         return self.named[name]
+
+    def _copy(self, name: str) -> None:
+        """Add a pass that copies a tensor to the scratchpad, in f32 and row-major."""
+        own = self.applied[name]
+        desc = MemoryDesc(own.desc.dims, "f32").with_offset0(self._take(own.desc.nelems))
+        work = Application(self.engine, {name: own}, Tensor(desc, Scratch()), [], {})
+        work.then(Step("realLANES x = v0;"))
+        self.launches += work.launches()
+        self.named[name] = Tensor(self.views.of(name, desc), Scratch())
 
     def reduce(
         self, names: Sequence[str], outputs: Sequence[Output], reduced: Sequence[int],
         terms: Sequence[str] = (), **numbers: float,
     ) -> None:  # fmt: skip
         """Add the launches of statistics of these tensors."""
+        for name in names:
+            if name in self.uncopied and name not in self.named:
+                self._copy(name)
         sources = [self.named[name] for name in names if name in self.named]
         start = self.room * FLOAT_BYTES
         own = Statistics(self.engine, sources, outputs, reduced, terms, numbers, start)
         self._take(-(-own.scratchpad_bytes // FLOAT_BYTES))
         self.launches += own.launches()
 
-    def apply(
-        self, inputs: Sequence[str], result: str, outputs: Sequence[str]
-    ) -> Application:
+    def apply(self, inputs: Sequence[str], result: str, outputs: Sequence[str]) -> Application:
         """Return the pass over all elements, without its steps."""
-        own = {name: self.named[name] for name in inputs if name in self.named}
-        extra = {name: self.named[name] for name in outputs if name in self.named}
-        work = Application(self.engine, own, self.named[result], self.operands, extra)
+        own = {name: self.applied[name] for name in inputs if self.has(name)}
+        extra = {name: self.applied[name] for name in outputs if self.has(name)}
+        work = Application(self.engine, own, self.applied[result], self.operands, extra)
         work.bind(self.attr, result, self.scalars)
         return work
 
 
 def forward(plan: Plan) -> None:
     """Compute the statistics unless they are given, then the result."""
-    op, named = plan.op, plan.named
+    op, has = plan.op, plan.has
     if not op.use_global_stats:
         _moments(plan)
     inputs = ("src", "mean", "variance", "scale", "shift", "src1")
@@ -127,13 +153,13 @@ def forward(plan: Plan) -> None:
     x = work.value("src")
     x = f"({x} - {work.value('mean')})" if op.has_mean else x
     factor = f"(1.0f / sqrt({work.value('variance')} + {numbers.real(op.epsilon)}))"
-    factor += f" * {work.value('scale')}" if "scale" in named else ""
-    shift = f" + {work.value('shift')}" if "shift" in named else ""
+    factor += f" * {work.value('scale')}" if has("scale") else ""
+    shift = f" + {work.value('shift')}" if has("shift") else ""
     work.then(Step(f"realLANES x = {x} * ({factor}){shift};", keeps_zero=False))
     if getattr(op, "fuse_relu", False):
-        if "src1" in named:
+        if has("src1"):
             work.then(Step(f"x = x + {work.value('src1')};"))
-        if "workspace" in named:
+        if has("workspace"):
             work.then(Step("const intLANES workspace = 1 - ((x <= 0.0f) & 1);"))
         work.then(Step("x = x <= 0.0f ? (realLANES)(0.0f) : x;"))
     work.post_ops(plan.attr)
@@ -157,7 +183,7 @@ def _moments(plan: Plan) -> None:
 
 def backward(plan: Plan) -> None:
     """Compute the sums that are needed, then the gradient of src."""
-    op, named = plan.op, plan.named
+    op, named, has = plan.op, plan.named, plan.has
     inputs = ["src", "diff_dst", "mean", "variance", "scale", "workspace"]
     of_set = not op.use_global_stats
     wanted = [name for name in ("diff_shift", "diff_scale") if name in named]
@@ -167,11 +193,12 @@ def backward(plan: Plan) -> None:
             if of_set:
                 plan.statistic(name)
         _sums(plan, named.get("diff_shift"), named.get("diff_scale"), plan.views.in_set)
-        named |= {"sum_a": named["diff_shift"], "sum_b": named["diff_scale"]} if of_set else {}
+        if of_set:
+            plan.applied |= {"sum_a": named["diff_shift"], "sum_b": named["diff_scale"]}
     elif not is_batch:
         if of_set:
             sums = plan.statistic("sum_a"), plan.statistic("sum_b")
-            _sums(plan, *sums, plan.views.in_set, is_scaled="scale" in named)
+            _sums(plan, *sums, plan.views.in_set, is_scaled=has("scale"))
         if wanted:
             channel = named.get("diff_shift"), named.get("diff_scale")
             _sums(plan, *channel, plan.views.in_channel)
@@ -180,10 +207,10 @@ def backward(plan: Plan) -> None:
     mean, epsilon = op.has_mean, work.parameters.real(op.epsilon)
     work.then(Step(f"const realLANES factor = 1.0f / sqrt({work.value('variance')} + {epsilon});"))
     diff = work.value("diff_dst")
-    if "workspace" in named:
+    if has("workspace"):
         diff = f"{work.value('workspace')} == 0.0f ? (realLANES)(0.0f) : {diff}"
     work.then(Step(f"const realLANES diff_src1 = {diff};"))
-    scale = f" * {work.value('scale')}" if "scale" in named else ""
+    scale = f" * {work.value('scale')}" if has("scale") else ""
     inner, outer = (scale, "") if not is_batch else ("", scale)
     text = f"diff_src1{inner}"
     if of_set:
@@ -202,9 +229,8 @@ def _sums(
     *, is_scaled: bool = False,
 ) -> None:  # fmt: skip
     """Add the sums of diff_dst (`first`) and of diff_dst * x (`second`), times scale."""
-    named = plan.named
     names = ["src", "diff_dst", "mean", "variance", "workspace", *(["scale"] if is_scaled else [])]
-    names = [name for name in names if name in named]
+    names = [name for name in names if plan.has(name)]
     v = {name: f"v{place}" for place, name in enumerate(names)}
     diff = v["diff_dst"]
     if "workspace" in v:
@@ -231,11 +257,10 @@ class Normalization(Implementation[Any]):
         self.like = like
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept layouts of strides and blocks that do not cross groups, with post-ops."""
+        """Accept every layout of strides and blocks, with post-ops; statistics without blocks."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
-        vectors = {name: None for name in ("diff_scale", "diff_shift") if hasattr(op, name)}
-        for name in vectors:
-            desc = getattr(op, name)
+        for name in ("diff_scale", "diff_shift"):
+            desc = getattr(op, name, None)
             if desc is not None and desc.is_any:
                 op = op.with_descs(**{name: desc.with_format(None)})
         workspace = op.workspace_desc(hint)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass
+from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import DescriptorError, MemoryDesc
+from dnncore_opencl.codegen.layout import Spread
+
+WHOLE = ("src", "src1", "dst", "workspace", "diff_dst", "diff_src", "diff_src1")
+VECTORS = ("scale", "shift", "diff_scale", "diff_shift")
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,20 @@ class Views:
     """
 
     op: core.Normalization
+
+    def of(self, name: str, desc: MemoryDesc) -> Any:
+        """Return the tensor with this name in the common shape."""
+        if name in WHOLE:
+            return self.whole(desc)
+        return self.channel(desc) if name in VECTORS else self.statistic(desc)
+
+    def has_whole(self, desc: MemoryDesc) -> bool:
+        """Whether a tensor with src's dims has the common shape."""
+        try:
+            self.whole(desc)
+        except DescriptorError:
+            return False
+        return True
 
     @property
     def groups(self) -> int:
@@ -74,7 +93,7 @@ class Views:
         """Return mean or variance in the common shape."""
         return self._spread(desc, [dim for dim in range(len(self.dims)) if dim not in self.in_set])
 
-    def statistic_like(self, offset: int) -> MemoryDesc:
+    def statistic_like(self, offset: int) -> Any:
         """Return a row-major statistic in a buffer of floats. offset: its first element."""
         desc = MemoryDesc(self.op.statistics_dims, "f32")
         return self.statistic(desc.with_offset0(offset))
@@ -92,6 +111,31 @@ class Views:
         dims, strides = [1] * len(self.dims), [1] * len(self.dims)
         for place, size, stride in zip(places, desc.dims, desc.strides, strict=True):
             dims[place], strides[place] = size, stride
+        plain = MemoryDesc(dims, desc.data_type, None, strides=strides)
+        return plain.with_offset0(desc.offset0)
+
+
+@dataclass(frozen=True)
+class ApartViews(Views):
+    """The tensors of group normalization in src's dims. Channels of a group share a statistic."""
+
+    def whole(self, desc: MemoryDesc) -> MemoryDesc:
+        """Return the tensor itself."""
+        return desc
+
+    def statistic(self, desc: MemoryDesc) -> Any:
+        """Return mean or variance with an element per group of channels."""
+        ones = (1,) * (self.op.source.ndims - 2)
+        plain = MemoryDesc(
+            (*desc.dims, *ones), desc.data_type, None, strides=(*desc.strides, *ones)
+        )
+        share = self.op.source.dims[1] // self.groups
+        return Spread(plain.with_offset0(desc.offset0), (1, share, *ones))
+
+    def channel(self, desc: MemoryDesc) -> MemoryDesc:
+        """Return scale or shift."""
+        ones = (1,) * (self.op.source.ndims - 2)
+        dims, strides = (1, *desc.dims, *ones), (1, *desc.strides, *ones)
         plain = MemoryDesc(dims, desc.data_type, None, strides=strides)
         return plain.with_offset0(desc.offset0)
 

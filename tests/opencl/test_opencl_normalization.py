@@ -1,0 +1,102 @@
+"""Normalizations as planned for GPUs, and statistics that must not cancel, on OpenCL devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checks import Target, check
+from conftest import TARGETS
+from dnncore_opencl.rows import staged
+
+import dnncore as dnn
+from dnncore.comparison.fills import fill_normal
+
+OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
+
+
+def is_sound(target: Target) -> bool:
+    """Whether the driver compiles barriers as they are written."""
+    from dnncore_opencl.devices.pocl import miscompiles_barriers
+
+    return not miscompiles_barriers(target.engine.native.device)
+
+
+@pytest.fixture(params=OPENCL, ids=str)
+def target(request, planned_for_gpus) -> Target:
+    """Each device, with kernels as for a GPU."""
+    if not is_sound(request.param):
+        pytest.skip("this driver miscompiles barriers in loops")
+    return request.param
+
+
+def far_from_zero(dims: tuple[int, ...]) -> np.ndarray:
+    """Numbers with the mean 1e4 and the deviation 1."""
+    return fill_normal(dnn.MemoryDesc(dims), 1) + np.float32(1e4)
+
+
+def batch(src: dnn.MemoryDesc) -> dnn.BatchNormalizationForward:
+    vector = dnn.MemoryDesc(src.dims[1:2])
+    return dnn.BatchNormalizationForward(
+        "forward_training", src=src, dst=src, scale=vector, shift=vector, fuse_relu=True
+    )
+
+
+def layer(src: dnn.MemoryDesc) -> dnn.LayerNormalizationForward:
+    return dnn.LayerNormalizationForward("forward_training", src=src, dst=src)
+
+
+def inputs_of(op, seed=3):
+    """Random inputs; those of src are far from zero."""
+    inputs = {"src": far_from_zero(op.src.dims)}
+    for i, (argument, desc) in enumerate(op.tensors()):
+        if argument.direction == "in" and argument.name != "src":
+            inputs[argument.name] = fill_normal(desc, seed + i)
+    return inputs
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd16b"])
+@pytest.mark.parametrize("dims", [(3, 19, 5, 6), (2, 64, 40, 32)])
+def test_statistics_of_channels_do_not_cancel(target, dims, tag):
+    op = batch(dnn.MemoryDesc(dims, "f32", tag))
+    check(target, op, inputs=inputs_of(op))
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("length", [5, 1000, 9000])
+def test_statistics_of_rows_do_not_cancel(target, length):
+    op = layer(dnn.MemoryDesc((7, length)))
+    check(target, op, inputs=inputs_of(op))
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("tag", ["abcd", "acdb"])
+def test_parts_of_channels_are_joined(target, monkeypatch, tag):
+    """Small boxes give a channel many parts, also in the gradient."""
+    monkeypatch.setattr(staged, "BOX", 64)
+    monkeypatch.setattr(staged, "LONE_BOX", 4)
+    desc = dnn.MemoryDesc((3, 16, 9, 12), "f32", tag)
+    op = batch(desc)
+    check(target, op, inputs=inputs_of(op))
+    vector, statistic = dnn.MemoryDesc((16,)), fill_normal(dnn.MemoryDesc((16,)), 5)
+    gradient = dnn.BatchNormalizationBackward(
+        src=desc, diff_dst=desc, diff_src=desc, scale=vector, diff_scale=vector, diff_shift=vector
+    )
+    given = {"mean": statistic, "variance": 1 + statistic**2, "scale": statistic}
+    given |= {"src": fill_normal(desc, 6), "diff_dst": fill_normal(desc, 7)}
+    check(target, gradient, inputs=given)
+
+
+@pytest.mark.parametrize("tag", ["aBc8b", "aBc4b", "aBc16b"])
+def test_blocks_within_and_across_groups(target, tag):
+    """Blocks of 8 in groups of 8 channels, blocks within them, and blocks of two groups."""
+    src = dnn.MemoryDesc((2, 32, 5), "f32", tag)
+    op = dnn.GroupNormalizationForward("forward_training", src=src, dst=src, groups=4)
+    check(target, op, inputs=inputs_of(op))
+
+
+def test_one_outlier_leaves_the_variance_of_the_others(target):
+    """The first number is the shift of a naive one-pass formula."""
+    src = fill_normal(dnn.MemoryDesc((2, 5000)), 1)
+    src[:, 0] = 1e5
+    check(target, layer(dnn.MemoryDesc(src.shape)), inputs={"src": src})
