@@ -121,6 +121,7 @@ from dnncore.ops.layer_normalization import LayerNormalization
 from dnncore.ops.lrn import LRN
 from dnncore.ops.normalization import Normalization
 from dnncore.ops.pooling import Pooling
+from dnncore.ops.rnn import RNN
 from dnncore.ops.softmax import Softmax
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
 from dnncore.store import DiskStore
@@ -405,6 +406,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Pooling",
     "PostOp",
     "Quantization",
+    "RNN",
     "Refusal",
     "RefusalKind",
     "Refused",

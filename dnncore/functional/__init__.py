@@ -107,6 +107,7 @@ from dnncore.functional.reduction import (
     prod,
     sum,
 )
+from dnncore.functional.rnn import gru, lstm, rnn
 from dnncore.functional.softmax import log_softmax, softmax
 
 __all__ = [
@@ -128,6 +129,7 @@ __all__ = [
     "gelu_erf",
     "gelu_tanh",
     "group_norm",
+    "gru",
     "gt",
     "hardsigmoid",
     "hardswish",
@@ -139,6 +141,7 @@ __all__ = [
     "log_softmax",
     "logistic",
     "lrn",
+    "lstm",
     "lt",
     "matmul",
     "max",
@@ -158,6 +161,7 @@ __all__ = [
     "prod",
     "relu",
     "rms_norm",
+    "rnn",
     "round",
     "scaled_dot_product_attention",
     "soft_relu",

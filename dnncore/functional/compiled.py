@@ -88,7 +88,7 @@ class CompiledCall:
         self.inputs = []
         self.places = [None] * len(pd.arguments)
         for place, (argument, desc) in enumerate(pd.arguments):
-            if argument.name == "dst":
+            if argument.name == op.result_name:
                 self.result_place = place
             else:
                 name = argument_of[argument.name]

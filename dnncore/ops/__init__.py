@@ -34,6 +34,7 @@ from dnncore.ops.operation import Argument, Operation
 from dnncore.ops.pooling import PoolingBackward, PoolingForward
 from dnncore.ops.reduction import Reduction
 from dnncore.ops.reorder import Reorder
+from dnncore.ops.rnn import RNNBackward, RNNForward
 from dnncore.ops.softmax import SoftmaxBackward, SoftmaxForward
 from dnncore.ops.sum import Sum
 
@@ -62,6 +63,8 @@ __all__ = [
     "Operation",
     "PoolingBackward",
     "PoolingForward",
+    "RNNBackward",
+    "RNNForward",
     "Reduction",
     "Reorder",
     "SoftmaxBackward",

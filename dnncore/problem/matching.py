@@ -26,7 +26,7 @@ from dnncore.problem.windows import KINDS, WINDOW_LETTERS, axes_of
 
 __all__ = ["pattern", "printed"]
 
-LETTERS = f"g mb ic oc ls {WINDOW_LETTERS}"
+LETTERS = f"g mb ic oc ls l t sic slc dhc dic {WINDOW_LETTERS}"
 REALS = f"{' '.join(NUMBERS)} eps"
 SILENT: Mapping[str, float] = {"mb": 2, "ls": 5, **NUMBERS, "eps": EPSILON}
 SILENT_KINDS = {"s": 1, "d": 0}

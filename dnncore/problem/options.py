@@ -18,7 +18,7 @@ __all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "SDPA", 
 MISSING_DRIVERS = {
     "brgemm": "brgemm", "concat": "concat",
     "deconv": "deconvolution", "graph": "graph",
-    "prelu": "prelu", "resampling": "resampling", "rnn": "rnn",
+    "prelu": "prelu", "resampling": "resampling",
     "self": "self", "shuffle": "shuffle", "zeropad": "zero_pad",
 }  # fmt: skip
 """Drivers that only benchdnn has -> their primitives in verbose lines."""

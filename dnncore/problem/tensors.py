@@ -31,10 +31,16 @@ FORMAT_OPTIONS = {
     "bias": "btag", "mask": "mtag", "dst": "dtag", "statistics": "stat_tag", "factors": "ss_tag",
 }  # fmt: skip
 MISSING_TYPES = ("f4_e3m0",)  # some releases of oneDNN have it
-TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "mask": "mdt", "dst": "ddt", "factors": "ss_dt"}
+TYPE_OPTIONS = {
+    "src": "sdt", "weights": "wdt", "bias": "bia-dt", "mask": "mdt", "dst": "ddt",
+    "factors": "ss_dt",
+}  # fmt: skip
 BESIDE = ("bias", "mask", "statistics", "factors")  # --dt and --strides do not apply to these roles
 OTHER_NAMES = {
     "mean": "statistics", "variance": "statistics", "scale": "factors", "shift": "factors",
+    "src_layer": "src", "src_iter": "src", "src_iter_c": "src", "attention": "src",
+    "weights_layer": "weights", "weights_iter": "weights", "weights_peephole": "weights",
+    "weights_projection": "weights", "dst_layer": "dst", "dst_iter": "dst", "dst_iter_c": "dst",
 }  # fmt: skip
 
 ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
@@ -124,7 +130,7 @@ def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, Memo
 def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
     """Read `dt`, which has one type, or one per role. Without dt, each role has its own option."""
     types: dict[str, str] = {}
-    shared = [role for role in roles if role not in BESIDE and "dt" in settings]
+    shared = [role for role in roles if role not in BESIDE and settings.get("dt")]
     for role, names in roles.items():
         if role in shared:
             data_type = _read_type_list(settings, "dt", len(shared))[shared.index(role)]

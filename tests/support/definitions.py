@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import recurrent_definitions
 from ml_dtypes import finfo
 
 import dnncore as dnn
@@ -603,6 +604,8 @@ DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
     dnn.PoolingBackward: pooling_data,
     dnn.Reduction: reduction,
     dnn.Reorder: reorder,
+    dnn.RNNForward: recurrent_definitions.forward,
+    dnn.RNNBackward: recurrent_definitions.backward,
     dnn.SoftmaxForward: softmax,
     dnn.SoftmaxBackward: softmax_data,
     dnn.Sum: sum_,

@@ -76,7 +76,7 @@ def retyped(op: Any, half: str, chosen: Callable[[], bool] = lambda: True) -> An
 
 
 def inputs_of(op: Any) -> dict[str, Array]:
-    """An array per input. For inputs that forward computes, also the src that it used."""
+    """An array per input. For inputs that forward computes, also the inputs that it used."""
     whole = isinstance(op, dnn.Binary) and op.algorithm in ("ge", "gt", "le", "lt", "eq", "ne")
     inputs = {
         name: fill_integers(desc, seed)

@@ -35,6 +35,8 @@ _TABLES = {
     backend.PoolingBackward: "pooling:BACKWARD",
     backend.Reduction: "reduction:TABLE",
     backend.Reorder: "reorder:TABLE",
+    backend.RNNForward: "rnn:FORWARD",
+    backend.RNNBackward: "rnn:BACKWARD",
     backend.SoftmaxForward: "softmax:FORWARD",
     backend.SoftmaxBackward: "softmax:BACKWARD",
     backend.Sum: "sum:TABLE",

@@ -20,6 +20,7 @@ from dnncore.problem.drivers.matmul import MATMUL
 from dnncore.problem.drivers.pooling import POOLING
 from dnncore.problem.drivers.reduction import REDUCTION
 from dnncore.problem.drivers.reorder import REORDER
+from dnncore.problem.drivers.rnn import RNN
 from dnncore.problem.drivers.softmax import SOFTMAX
 from dnncore.problem.drivers.sum import SUM
 
@@ -41,6 +42,7 @@ _ALL = (
     SUM,
     REDUCTION,
     REORDER,
+    RNN,
 )
 DRIVERS: dict[str, Driver] = {driver.name: driver for driver in _ALL}
 _DRIVER_OF = {kind: driver for driver in DRIVERS.values() for kind in driver.operations}

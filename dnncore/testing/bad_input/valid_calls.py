@@ -118,6 +118,18 @@ OPERATIONS = (
         " dst=dnn.MemoryDesc((2, 5, 3)), lse=dnn.MemoryDesc((2, 1, 3)), axis=1)"
     ),
     (
+        "dnn.RNNForward('forward_training', 'vanilla_lstm', 'left2right',"
+        " src_layer=dnn.MemoryDesc((2, 3, 4)), weights_layer=dnn.MemoryDesc((1, 1, 4, 4, 5), 'f32', 'any'),"
+        " weights_iter=dnn.MemoryDesc((1, 1, 5, 4, 5), 'f32', 'any'), bias=dnn.MemoryDesc((1, 1, 4, 5)),"
+        " dst_layer=dnn.MemoryDesc((2, 3, 5)), alpha=0.5)"
+    ),
+    (
+        "dnn.RNNBackward('vanilla_gru', 'right2left', src_layer=dnn.MemoryDesc((2, 3, 4)),"
+        " weights_layer=dnn.MemoryDesc((1, 1, 4, 3, 5)), weights_iter=dnn.MemoryDesc((1, 1, 5, 3, 5)),"
+        " diff_dst_layer=dnn.MemoryDesc((2, 3, 5)), diff_weights_layer=dnn.MemoryDesc((1, 1, 4, 3, 5)),"
+        " diff_weights_iter=dnn.MemoryDesc((1, 1, 5, 3, 5)), diff_src_layer=dnn.MemoryDesc((2, 3, 4)))"
+    ),
+    (
         "dnn.SoftmaxBackward('log', dst=dnn.MemoryDesc((2, 5)), diff_dst=dnn.MemoryDesc((2, 5)),"
         " diff_src=dnn.MemoryDesc((2, 5)), axis=1)"
     ),

@@ -1,0 +1,184 @@
+"""Recurrent cells: messages of their rules, and relations between cells, directions and layers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checks import reference_outputs
+
+import dnncore as dnn
+from dnncore.comparison.fills import fill_normal, reads
+from dnncore.problem import read
+
+
+def the(text):
+    (problem,) = read(text)
+    return problem.op
+
+
+def desc(*dims, type="f32", tag=None):
+    return dnn.MemoryDesc(dims, type, tag)
+
+
+def lstm(algorithm="vanilla_lstm", direction="left2right", prop_kind="forward_training", **changes):
+    gates = {"vanilla_lstm": 4, "vanilla_rnn": 1}.get(algorithm, 3)
+    fields = {
+        "src_layer": desc(2, 3, 5), "weights_layer": desc(1, 1, 5, gates, 5),
+        "weights_iter": desc(1, 1, 5, gates, 5), "dst_layer": desc(2, 3, 5), **changes,
+    }  # fmt: skip
+    return dnn.RNNForward(prop_kind, algorithm, direction, **fields)
+
+
+def backward(algorithm="vanilla_lstm", **changes):
+    gates = {"vanilla_lstm": 4, "vanilla_rnn": 1}.get(algorithm, 3)
+    weights = desc(1, 1, 5, gates, 5)
+    fields = {
+        "src_layer": desc(2, 3, 5), "diff_dst_layer": desc(2, 3, 5), "weights_layer": weights,
+        "weights_iter": weights, "diff_weights_layer": weights, "diff_weights_iter": weights,
+        **changes,
+    }  # fmt: skip
+    return dnn.RNNBackward(algorithm, "left2right", **fields)
+
+
+STATE = desc(1, 1, 3, 5)
+MESSAGES = {
+    "rnn: prop_kind must be one of forward_training, forward_inference; got 'backward'":
+        lambda: lstm(prop_kind="backward"),
+    "rnn: unknown algorithm 'lstm'": lambda: lstm("lstm"),
+    "rnn: direction must be one of left2right, right2left, bidirectional_concat,"
+    " bidirectional_sum; got 'up'": lambda: lstm(direction="up"),
+    "rnn: activation must be one of relu, tanh, logistic; got 'gelu'":
+        lambda: lstm(activation="gelu"),
+    "rnn: alpha must be a finite number": lambda: lstm(alpha=float("nan")),
+    "rnn: alpha must be at least 0, as the gradient needs; got -1": lambda: lstm(alpha=-1),
+    "rnn: src_layer must have a concrete format": lambda: lstm(src_layer=desc(2, 3, 5, tag="any")),
+    "rnn: src_iter_c belongs to vanilla_lstm; leave it out for vanilla_gru":
+        lambda: lstm("vanilla_gru", src_iter_c=STATE),
+    "rnn: vanilla_lstm has no attention": lambda: lstm(attention=desc(2, 3, 1)),
+    "rnn: vanilla_augru needs attention, of dims (T, N, 1)": lambda: lstm("vanilla_augru"),
+    "rnn: src_iter and src_iter_c must be given together or not at all":
+        lambda: lstm(src_iter=STATE),
+    "rnn: dst_iter and dst_iter_c must be given together or not at all":
+        lambda: lstm(dst_iter_c=STATE),
+    "rnn: weights_iter must have 5 dims; got (5, 5)": lambda: lstm(weights_iter=desc(5, 5)),
+    "rnn: there must be at least one layer; got weights_layer (0, 1, 5, 4, 5)":
+        lambda: lstm(weights_layer=desc(0, 1, 5, 4, 5)),
+    "rnn: DIC must be DHC without weights_projection; got DIC 4 in weights_iter and DHC 5":
+        lambda: lstm(weights_iter=desc(1, 1, 4, 4, 5)),
+    "rnn: SLC must be DIC if there are several layers, because each layer reads the layer below, or"
+    " 2 DIC for bidirectional_concat; got SLC 6, DIC 5":
+        lambda: lstm(src_layer=desc(2, 3, 6), weights_layer=desc(2, 1, 6, 4, 5)),
+    "rnn: vanilla_augru must have one layer and direction left2right":
+        lambda: lstm("vanilla_augru", "right2left", attention=desc(2, 3, 1)),
+    "rnn: dst_layer must be (2, 3, 10)":
+        lambda: lstm(direction="bidirectional_concat", weights_layer=desc(1, 2, 5, 4, 5),
+                     weights_iter=desc(1, 2, 5, 4, 5)),
+    "rnn: weights_layer must be (1, 1, 5, 4, 5) (see help(dnncore.ops.rnn)); got (1, 1, 5, 3, 5)":
+        lambda: lstm(weights_layer=desc(1, 1, 5, 3, 5)),
+    "rnn: bias must be (1, 1, 4, 5)": lambda: lstm("lbr_gru", bias=desc(1, 1, 3, 5)),
+    "rnn: dst_layer must be of type f16, because src_layer is f16; got f32":
+        lambda: lstm(src_layer=desc(2, 3, 5, type="f16"),
+                     weights_layer=desc(1, 1, 5, 4, 5, type="f16"),
+                     weights_iter=desc(1, 1, 5, 4, 5, type="f16")),
+    "rnn backward: weights_peephole and diff_weights_peephole must be given together":
+        lambda: backward(weights_peephole=desc(1, 1, 3, 5)),
+    "rnn backward: diff_src_iter needs src_iter, which is absent":
+        lambda: backward("vanilla_gru", diff_src_iter=STATE),
+    "rnn backward: diff_dst_iter_c belongs to vanilla_lstm; leave it out for vanilla_rnn":
+        lambda: backward("vanilla_rnn", diff_dst_iter_c=STATE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_messages(message):
+    with pytest.raises(dnn.DnnError) as caught:
+        MESSAGES[message]()
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.filterwarnings("ignore::dnncore.errors.ReferenceWarning")
+def test_a_gradient_needs_a_hint_with_a_workspace():
+    forward = dnn.PrimitiveDesc(lstm(prop_kind="forward_inference"), dnn.engine("cpu"))
+    with pytest.raises(dnn.DescriptorError, match="forward_training, which keeps the workspace"):
+        dnn.PrimitiveDesc(backward(), dnn.engine("cpu"), hint=forward)
+
+
+# -- algebra ---------------------------------------------------------------------------------------
+
+CELLS = ("VANILLA_RNN", "VANILLA_LSTM", "VANILLA_GRU", "LBR_GRU")
+
+
+def filled(op):
+    return {n: fill_normal(d, i) for i, (n, d) in enumerate(reads(op, dnn.Attributes()).items())}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_other_direction_is_the_reversed_sequence(cell):
+    op = the(f"--rnn --alg={cell} t4mb2_dhc3")
+    inputs = filled(op)
+    there = reference_outputs(op, inputs)
+    back = the(f"--rnn --alg={cell} --direction=right2left t4mb2_dhc3")
+    other = reference_outputs(back, {**inputs, "src_layer": inputs["src_layer"][::-1]})
+    np.testing.assert_array_equal(there["dst_layer"], other["dst_layer"][::-1])
+    np.testing.assert_array_equal(there["dst_iter"], other["dst_iter"])
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_two_layers_are_one_after_the_other(cell):
+    whole = the(f"--rnn --alg={cell} l2t3mb2_dhc3")
+    inputs = filled(whole)
+    x = inputs["src_layer"]
+    for layer in range(2):
+        one = {n: a[layer : layer + 1] for n, a in inputs.items() if n != "src_layer"}
+        x = reference_outputs(the(f"--rnn --alg={cell} t3mb2_dhc3"), {**one, "src_layer": x})[
+            "dst_layer"
+        ]
+    np.testing.assert_allclose(reference_outputs(whole, inputs)["dst_layer"], x, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_sequence_goes_on_from_its_states(cell):
+    whole, half = (the(f"--rnn --alg={cell} t{t}mb2_dhc3") for t in (4, 2))
+    inputs = filled(whole)
+    first = reference_outputs(half, {**inputs, "src_layer": inputs["src_layer"][:2]})
+    states = {n.replace("dst", "src"): first[n] for n in first if "iter" in n}
+    second = reference_outputs(half, {**inputs, **states, "src_layer": inputs["src_layer"][2:]})
+    right = reference_outputs(whole, inputs)
+    np.testing.assert_allclose(right["dst_layer"][2:], second["dst_layer"], 1e-5, 1e-6)
+
+
+def test_without_steps_the_states_do_not_change():
+    op = the("--rnn --alg=VANILLA_LSTM t0mb2_dhc3")
+    inputs = filled(op)
+    outputs = reference_outputs(op, inputs)
+    np.testing.assert_array_equal(outputs["dst_iter_c"], inputs["src_iter_c"])
+    np.testing.assert_array_equal(outputs["dst_iter"], inputs["src_iter"])
+
+
+def test_attention_of_one_ignores_the_state():
+    """u counts as 0, so that h' is o."""
+    op = the("--rnn --alg=VANILLA_AUGRU t1mb2_dhc3")
+    inputs = {**filled(op), "attention": np.ones((1, 2, 1), np.float32)}
+    saved = reference_outputs(op, inputs)["workspace"][0, 0, 0]
+    np.testing.assert_array_equal(saved[:, 9:], saved[:, 6:9])
+
+
+@pytest.mark.peer
+def test_layers_of_both_directions_are_those_of_torch():
+    """SLC = 2 DIC: each layer reads both directions, as torch's and cuDNN's do."""
+    torch = pytest.importorskip("torch")
+    op = the("--rnn --alg=VANILLA_LSTM --direction=bidirectional_concat"
+             " --without=src_iter+src_iter_c l2t3mb2_slc8dhc4")  # fmt: skip
+    inputs = filled(op)
+    peer = torch.nn.LSTM(8, 4, 2, bidirectional=True)
+    with torch.no_grad():
+        for layer, side in np.ndindex(2, 2):
+            end = f"l{layer}" + "_reverse" * side
+            for name, ours in (("ih", "weights_layer"), ("hh", "weights_iter")):
+                values = inputs[ours][layer, side].reshape(len(inputs[ours][layer, side]), -1).T
+                getattr(peer, f"weight_{name}_{end}").copy_(torch.tensor(values.copy()))
+            bias = torch.tensor(inputs["bias"][layer, side].ravel())
+            getattr(peer, f"bias_ih_{end}").copy_(bias)
+            getattr(peer, f"bias_hh_{end}").zero_()
+        right = peer(torch.tensor(inputs["src_layer"]))[0].numpy()
+    np.testing.assert_allclose(reference_outputs(op, inputs)["dst_layer"], right, 1e-4, 1e-6)
