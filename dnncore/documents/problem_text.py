@@ -191,7 +191,7 @@ def page() -> Iterator[str]:
     yield ""
     yield from markdown(f"Ignored: {_listed(f'--{name}' for name in sorted(options.HARNESS))}.")
     yield ""
-    lacking = [f"--{name}" for name in (*options.COMMON, *options.MATMUL, *options.REORDER)]
+    lacking = [f"--{name}" for name in (*options.COMMON, *options.MATMUL, *options.REORDER, *options.SDPA)]
     yield from markdown(f"Options for features that dnncore does not have: {_listed(lacking)}.")
     yield ""
     missing = _listed(f"--{name}" for name in options.MISSING_DRIVERS)
@@ -229,7 +229,7 @@ def _algorithms(driver: Driver) -> list[str]:
 def _table(defaults: Mapping[str, str]) -> Iterator[str]:
     """Yield the rows of options that dnncore has."""
     yield from ("| Option | Default | Meaning |", "|---|---|---|")
-    lacking = {**options.COMMON, **options.MATMUL, **options.REORDER}
+    lacking = {**options.COMMON, **options.MATMUL, **options.REORDER, **options.SDPA}
     for name, default in defaults.items():
         if name not in lacking:
             yield f"| `--{name}` | {f'`{default}`' if default else ''} | {ABOUT[name]} |"

@@ -8,6 +8,8 @@ from dnncore import backend
 from dnncore.backend import Backend, EngineUnavailable, hookimpl
 
 TABLES = {
+    backend.AttentionForward: "attention.implementations:FORWARD",
+    backend.AttentionBackward: "attention.implementations:BACKWARD",
     backend.Binary: "binary:TABLE",
     backend.ConvolutionForward: "convolution.implementations:FORWARD",
     backend.ConvolutionBackwardData: "convolution.implementations:BACKWARD_DATA",

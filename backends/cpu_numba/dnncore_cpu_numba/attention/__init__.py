@@ -1,0 +1,1 @@
+"""Attention in blocks of queries and keys; the scores of a block stay in caches."""

@@ -1,0 +1,239 @@
+"""Attention and its gradients: online softmax over blocks of keys, products by the microkernel.
+
+Keys and values are copied to panels for the microkernel, which takes memory proportional to their
+size. Tensors of half types are converted to f32 first. The scores of a block of queries and a block
+of keys are computed, replaced by exponentials and multiplied with values while they are in caches.
+Blocks that a causal mask excludes are skipped. The gradients compute the scores again from lse:
+diff_queries per block of queries, diff_keys and diff_values per block of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from dnncore.backend import (
+    Accepted,
+    Attention,
+    AttentionBackward,
+    AttentionForward,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Refused,
+)
+from dnncore_cpu_numba.attention import tasks
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
+from dnncore_cpu_numba.copies.reformat import copy_steps
+from dnncore_cpu_numba.elementwise.chains import zero_padding
+from dnncore_cpu_numba.elementwise.finish import WORDS
+from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
+from dnncore_cpu_numba.gemm.microkernel import Microkernel
+from dnncore_cpu_numba.runtime.program import Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
+
+FAR = 1 << 40  # the diagonal of an operation without causal mask
+EFFICIENCY = 0.5  # of the peak of multiply-adds
+
+
+class _Plan:
+    """Collects the steps of one operation and its scratchpad. All tensors become f32."""
+
+    def __init__(self, op: Attention, workspace: MemoryDesc | None, result: Tensor | None) -> None:
+        self.op = op
+        self.steps: list[Step] = []
+        self.nbytes = 0
+        self.named = arguments(op, workspace)
+        if result is not None:
+            self.named[op.result_name] = result
+        self.vectors = BEST.most_vectors
+        self.wide, self.high = self.vectors * BEST.lanes, BEST.rows[self.vectors]
+        self._ends: list[Step] = []
+
+    def scratch(self, dims: tuple[int, ...], tag: str | None = None) -> Tensor:
+        """Return a tensor of f32 in the scratchpad."""
+        desc = MemoryDesc(dims, "f32", tag)
+        tensor = Tensor(Scratch(self.nbytes), desc)
+        self.nbytes += -(-desc.nbytes // LINE) * LINE
+        return tensor
+
+    def read(self, name: str) -> Tensor:
+        """Return an argument as f32 with strides: the argument or a copy."""
+        tensor = self.named[name]
+        if _is_direct(tensor.desc):
+            return tensor
+        return self.copy(tensor)
+
+    def copy(self, tensor: Tensor, tag: str | None = None) -> Tensor:
+        """Return a copy of f32 in another format."""
+        copy = self.scratch(tensor.desc.dims, tag)
+        self.steps += copy_steps(copy, tensor)
+        return copy
+
+    def written(self, name: str) -> Tensor:
+        """Return the tensor to which tasks write an output. It is copied to the output later."""
+        tensor = self.named[name]
+        if _is_direct(tensor.desc):
+            return tensor
+        room = self.scratch(tensor.desc.dims)
+        self._ends += copy_steps(tensor, room)
+        if name != self.op.result_name:
+            self._ends += zero_padding(tensor)
+        return room
+
+    def panels(self, tensor: Tensor) -> Tensor:
+        """Return a copy in which the vectors of a panel lie along dim 2."""
+        return self.copy(tensor, f"abCd{self.wide}c")
+
+    def lines(self, tensor: Tensor) -> Tensor:
+        """Return a copy in which the vectors of a panel lie along dim 3."""
+        return self.copy(tensor, f"abDc{self.wide}d")
+
+    def common(self, rows: int, columns: int, heads: int) -> dict[str, Any]:
+        """Return the parameters of both tasks."""
+        op = self.op
+        _, h, g, *_ = op.sizes
+        block = tasks.ROWS // self.high * self.high
+        kernel = Microkernel(BEST, self.high, self.vectors, panel=False)
+        mask = self.read("mask") if op.mask is not None else None
+        strides = [0 if n == 1 else s for n, s in _pairs(mask.desc)] if mask else [0] * 4
+        return {
+            "kernel": kernel.address, "tile_rows": self.high, "tile_columns": self.wide,
+            "vector": 4 * BEST.lanes,
+            "rows": rows, "columns": columns, "block": block, "blocks": -(-rows // block),
+            "heads": heads, "share": h // g, "scale": op.scale, "has_mask": mask is not None,
+            "diagonal": FAR if op.diagonal is None else op.diagonal,
+            "mask": mask.address if mask else 0, "mask_strides": _record(strides),
+        }  # fmt: skip
+
+    def all_steps(self) -> list[Step]:
+        """Return all steps, with the copies to outputs at the end."""
+        return self.steps + self._ends
+
+
+def _pairs(desc: MemoryDesc) -> list[tuple[int, int]]:
+    return list(zip(desc.dims, desc.strides, strict=True))
+
+
+def _is_direct(desc: MemoryDesc) -> bool:
+    return desc.data_type == "f32" and desc.is_plain
+
+
+def _record(strides: Any) -> dict[str, int]:
+    return dict(zip(("n", "head", "row", "column"), strides, strict=True))
+
+
+def _head(tensor: Tensor) -> int:
+    """Return the elements of a head of panels, also if there is only one head."""
+    *_, outer, inner = tensor.desc.padded_dims
+    return outer * inner
+
+
+def _forward(op: AttentionForward, workspace: MemoryDesc | None, result: Tensor | None) -> _Plan:
+    plan = _Plan(op, workspace, result)
+    n, h, _, q, k, d, v = op.sizes
+    queries, dst = plan.read("queries"), plan.written("dst")
+    keys, values = plan.panels(plan.named["keys"]), plan.lines(plan.named["values"])
+    common = plan.common(q, k, h)
+    named = {
+        "depth": d, "width": v, "queries": queries.address, "keys": keys.address,
+        "values": values.address, "dst": dst.address,
+        "lse": plan.named["workspace"].address if workspace else 0, "keeps": workspace is not None,
+        "query_strides": _record(queries.desc.strides), "dst_strides": _record(dst.desc.strides),
+        "key_head": _head(keys), "value_head": _head(values), "value_panel": k * plan.wide,
+    }  # fmt: skip
+    plan.steps.append(Step(tasks.forward, common | named, n * h * common["blocks"]))
+    return plan
+
+
+def _backward(op: AttentionBackward, workspace: MemoryDesc | None, result: Tensor | None) -> _Plan:
+    plan = _Plan(op, workspace, result)
+    n, h, g, q, k, d, v = op.sizes
+    names = ("queries", "keys", "values", "dst", "diff_dst")
+    read = {name: plan.read(name) for name in names}
+    mean = plan.scratch((n, h, q, 1))
+    strides = {
+        "dst_strides": _record(read["dst"].desc.strides),
+        "diff_strides": _record(read["diff_dst"].desc.strides),
+    }
+    plan.steps.append(Step(
+        tasks.means,
+        {"heads": h, "rows": q, "width": v, "dst": read["dst"].address,
+         "diff": read["diff_dst"].address, "mean": mean.address} | strides,
+        n * h,
+    ))  # fmt: skip
+    shared = {
+        "depth": d, "width": v, "lse": plan.named["workspace"].address, "mean": mean.address,
+    }  # fmt: skip
+    sides: tuple[Mapping[str, Any], ...] = (
+        {"x": "queries", "y": "diff_dst", "columns": ("keys", "values"), "sizes": (q, k, h)},
+        {"x": "keys", "y": "values", "columns": ("queries", "diff_dst"), "sizes": (k, q, g)},
+    )
+    for by_keys, side in enumerate(sides):
+        x, y = (read[side[name]] for name in "xy")
+        one, other = (read[name] for name in side["columns"])
+        panels = {"x": plan.panels(one), "y": plan.panels(other)}
+        lines = {"x": plan.lines(one), "y": plan.lines(other) if by_keys else plan.named["dst"]}
+        dx = plan.written("diff_keys" if by_keys else "diff_queries")
+        dy = plan.written("diff_values") if by_keys else dx
+        common = plan.common(*side["sizes"])
+        values = common | shared | {"by_keys": by_keys}
+        values |= {
+            "x": x.address, "y": y.address, "x_strides": _record(x.desc.strides),
+            "y_strides": _record(y.desc.strides), "dx": dx.address, "dy": dy.address,
+            "dx_strides": _record(dx.desc.strides), "dy_strides": _record(dy.desc.strides),
+        }  # fmt: skip
+        for name in "xy":
+            values |= {
+                f"{name}_panels": panels[name].address, f"{name}_head": _head(panels[name]),
+                f"{name}_lines": lines[name].address, f"{name}_line_head": _head(lines[name]),
+                f"{name}_line_panel": side["sizes"][1] * plan.wide,
+            }  # fmt: skip
+        plan.steps.append(Step(tasks.backward, values, n * side["sizes"][2] * common["blocks"]))
+    return plan
+
+
+class AttentionImplementation(Implementation[Any]):
+    """Attention in blocks. make: makes the plan of an operation."""
+
+    name = "cpu_numba:blocks"
+    data_types = FLOATS
+    attributes = WORDS
+    takes_repeats = True
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout with strides, and up to `tasks.DEPTH` elements of keys and values."""
+        op = op.with_descs(**{
+            a.name: desc.with_format(None) for a, desc in op.tensors() if desc.is_any
+        })  # fmt: skip
+        workspace = op.workspace_desc(hint)
+        if workspace is None and isinstance(op, AttentionBackward):
+            return Refused("attribute", "the hint keeps no workspace")
+        if workspace is not None and workspace != op.lse_desc:
+            return Refused("format", "the workspace must be row-major")
+        if refusal := refuse_post_ops(op, attr, workspace):
+            return refusal
+        n, h, _, q, k, d, v = op.sizes
+        if not 0 < min(d, v) <= max(d, v) <= tasks.DEPTH:
+            return Refused("shape", f"takes 1 to {tasks.DEPTH} elements per key; got {d} and {v}")
+        if not n * h * q * k:
+            return Refused("shape", "has no code for tensors without elements")
+        nbytes = self.make(op, workspace, None).nbytes
+        return offered(
+            op, attr, engine, partial(self._steps, op, workspace), nbytes, workspace,
+            in_f32=True, efficiency=EFFICIENCY,
+        )  # fmt: skip
+
+    def _steps(self, op: Any, workspace: MemoryDesc | None, result: Tensor) -> list[Step]:
+        steps: list[Step] = self.make(op, workspace, result).all_steps()
+        return steps
+
+
+FORWARD = (AttentionImplementation(_forward),)
+BACKWARD = (AttentionImplementation(_backward),)

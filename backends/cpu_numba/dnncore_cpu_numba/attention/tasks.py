@@ -1,0 +1,327 @@
+"""The native loops of attention, see `attention/implementations.py`.
+
+A work item is a block of rows: queries, or keys in the gradients of keys and values. The columns
+are the other side, in blocks. Scores of a block of rows and a block of columns are in a buffer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dnncore_cpu_numba.codegen import vecmath
+from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32, store_i64
+from dnncore_cpu_numba.codegen.task import device, task
+from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL
+
+ROWS = 56  # most rows of a block
+COLUMNS = 256  # columns of a block
+DEPTH = 256  # most elements of a query, a key or a value
+LANES = 16  # maxima of a row that are computed side by side; COLUMNS is a multiple
+_BUFFER, _ROOM, _LINE, _TABLE = ROWS * COLUMNS // 2, ROWS * DEPTH // 2, LANES // 2, 4  # int64
+_PER_ROW, _PER_COLUMN = ROWS // 2, COLUMNS // 2
+_ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32("-inf")
+_LARGEST = np.float32("inf")
+
+STRIDES = Record("strides of a tensor", ("n head row column", "elements"))
+COMMON = (
+    ("kernel", "address"),
+    ("tile_rows tile_columns", "count", "elements of a tile"),
+    ("vector", "bytes"),
+    ("rows columns", "count", "of a head"),
+    ("block", "count", "rows of a block"),
+    ("blocks", "count", "of rows of a head"),
+    ("heads", "count", "of the rows"),
+    ("share", "count", "heads of queries per head of keys"),
+    ("diagonal", "index", "a query sees the keys up to its place plus this"),
+    ("scale", "float32"),
+    ("has_mask", "flag"),
+    ("mask", "address"),
+    ("mask_strides", STRIDES),
+)
+FORWARD = Record(
+    "attention",
+    *COMMON,
+    ("depth width", "count", "elements of a key and of a value"),
+    ("queries keys values dst lse", "address", "keys and values in panels"),
+    ("query_strides dst_strides", STRIDES),
+    ("key_head value_head value_panel", "elements", "from one to the next"),
+    ("keeps", "flag", "lse is written"),
+)
+BACKWARD = Record(
+    "gradients of attention",
+    *COMMON,
+    ("by_keys", "flag", "rows are keys"),
+    ("depth width", "count", "elements of a key and of a value"),
+    ("x y", "address", "rows: factors of scores, factors of slopes"),
+    ("x_strides y_strides", STRIDES),
+    ("x_panels y_panels", "address", "columns, along which vectors lie"),
+    ("x_head y_head", "elements", "from head to head"),
+    ("x_lines y_lines", "address", "columns, one behind the other"),
+    ("x_line_head y_line_head x_line_panel y_line_panel", "elements"),
+    ("lse mean", "address", "(N, H, Q)"),
+    ("dx dy", "address"),
+    ("dx_strides dy_strides", STRIDES),
+)
+MEANS = Record(
+    "means of attention",
+    ("heads rows width", "count"),
+    ("dst diff mean", "address"),
+    ("dst_strides diff_strides", STRIDES),
+)
+
+
+@device
+def _place(strides, n, head, row):
+    return n * strides.n + head * strides.head + row * strides.row
+
+
+@device
+def _take(address, strides, n, head, first, count, width, room):
+    """Copy `count` rows to a buffer. The following rows up to `ROWS` are left as they are."""
+    step = strides.column
+    for r in range(count):
+        source = address + 4 * _place(strides, n, head, first + r)
+        target = room + 4 * r * width
+        if step == 1:
+            for i in range(width):
+                store_f32(target, i, load_f32(source, i))
+        else:
+            for i in range(width):
+                store_f32(target, i, load_f32(source, i * step))
+
+
+@device
+def _give(room, row_size, factor, address, strides, n, head, row, width):
+    """Copy a row times a factor from a buffer."""
+    target, step = address + 4 * _place(strides, n, head, row), strides.column
+    if step == 1:
+        for i in range(width):
+            store_f32(target, i, load_f32(room, i) * factor)
+    else:
+        for i in range(width):
+            store_f32(target, i * step, load_f32(room, i) * factor)
+
+
+@device
+def _clear(room, count):
+    for i in range(count):
+        store_f32(room, i, _ZERO)
+
+
+@device
+def _multiply(params, table, a, a_row, rows, b, panel, panels, depth, c, c_row, accumulate):
+    """Compute C = A B, or add it. a_row, panel, c_row: in bytes. depth: of the product.
+
+    Rows and columns are rounded up to whole tiles.
+    """
+    high, wide = params.tile_rows, params.tile_columns
+    store_i64(table, 0, 1)
+    store_i64(table, 1, depth)
+    store_i64(table, 2, 0)
+    store_i64(table, 3, 0)
+    for j in range(panels):
+        for i in range(0, rows, high):
+            MICROKERNEL.call(
+                params.kernel, a=a + i * a_row, b=b + j * panel, fetch=0,
+                c=c + i * c_row + 4 * j * wide, batch_table=table, blocks=1, a_advance=0,
+                b_advance=0, a_stride=a_row, b_row=4 * wide, b_block=0, c_row=c_row, c_block=params.vector,
+                accumulate=accumulate, lanes=0, operands=0,
+            )  # fmt: skip
+
+
+@device
+def _finish_scores(params, x, n, head, query, query_step, key, key_step, count):
+    """Scale the scores of a row and add the mask."""
+    scale = params.scale
+    if params.has_mask:
+        strides = params.mask_strides
+        mask = params.mask + 4 * (_place(strides, n, head, query) + key * strides.column)
+        step = query_step * strides.row + key_step * strides.column
+        for c in range(count):
+            store_f32(x, c, load_f32(x, c) * scale + load_f32(mask, c * step))
+    else:
+        for c in range(count):
+            store_f32(x, c, load_f32(x, c) * scale)
+
+
+@task(FORWARD)
+def forward(params, begin, end):
+    """Compute dst and lse of blocks of queries. The sums are scaled if the maximum grows."""
+    depth, width, wide = params.depth, params.width, params.tile_columns
+    padded = (width + wide - 1) // wide * wide
+    x, queries, sums = stack(_BUFFER), stack(_ROOM), stack(_ROOM)
+    top, total, most, table = stack(_PER_ROW), stack(_PER_ROW), stack(_LINE), stack(_TABLE)
+    _clear(queries, ROWS * DEPTH)
+    for item in range(begin, end):
+        first = item % params.blocks * params.block
+        index = item // params.blocks
+        head, n = index % params.heads, index // params.heads
+        rows = min(params.block, params.rows - first)
+        shared = n * (params.heads // params.share) + head // params.share
+        _take(params.queries, params.query_strides, n, head, first, rows, depth, queries)
+        _clear(sums, ROWS * padded)
+        for r in range(rows):
+            store_f32(top, r, _LOWEST)
+            store_f32(total, r, _ZERO)
+        seen = min(params.columns, first + rows + params.diagonal)
+        for start in range(0, seen, COLUMNS):
+            count = min(COLUMNS, seen - start)
+            panels = (count + wide - 1) // wide
+            keys = params.keys + 4 * (shared * params.key_head + start * depth)
+            _multiply(params, table, queries, 4 * depth, rows, keys, 4 * wide * depth, panels,
+                      depth, x, 4 * COLUMNS, 0)  # fmt: skip
+            for r in range(rows):
+                _softmax(params, x + 4 * COLUMNS * r, sums + 4 * padded * r, padded, most, top,
+                         total, n, head, first, r, start, count)  # fmt: skip
+            values = params.values + 4 * (shared * params.value_head + start * wide)
+            _multiply(params, table, x, 4 * COLUMNS, rows, values, 4 * params.value_panel,
+                      padded // wide, count, sums, 4 * padded, 1)  # fmt: skip
+        for r in range(rows):
+            own, sum_ = load_f32(top, r), load_f32(total, r)
+            factor = _ZERO if sum_ == _ZERO else _ONE / sum_
+            _give(sums + 4 * padded * r, padded, factor, params.dst, params.dst_strides, n, head,
+                  first + r, width)  # fmt: skip
+            if params.keeps:
+                lse = _LOWEST if sum_ == _ZERO else own + vecmath.log(sum_)
+                store_f32(params.lse, index * params.rows + first + r, lse)
+
+
+@device
+def _softmax(params, x, sums, padded, most, top, total, n, head, first, r, start, count):
+    """Replace the scores of a row by exponentials, and scale the sums of the row."""
+    visible = max(0, min(count, first + r + params.diagonal + 1 - start))
+    _finish_scores(params, x, n, head, first + r, 0, start, 1, visible)
+    whole = (count + LANES - 1) // LANES * LANES
+    for c in range(visible, whole):
+        store_f32(x, c, _LOWEST)
+    before = load_f32(top, r)
+    for i in range(LANES):
+        store_f32(most, i, before)
+    for c in range(0, whole, LANES):
+        for i in range(LANES):
+            score, largest = load_f32(x, c + i), load_f32(most, i)
+            store_f32(most, i, score if score > largest else largest)
+    now = before
+    for i in range(LANES):
+        now = max(now, load_f32(most, i))
+    shift = _ZERO if now == _LOWEST else now
+    added = _ZERO
+    for c in range(whole):
+        weight = vecmath.decay(load_f32(x, c) - shift)
+        store_f32(x, c, weight)
+        added += weight
+    factor = _ONE if now == before else vecmath.decay(before - shift)
+    store_f32(top, r, now)
+    store_f32(total, r, load_f32(total, r) * factor + added)
+    if factor != _ONE:
+        for i in range(padded):
+            store_f32(sums, i, load_f32(sums, i) * factor)
+
+
+@task(MEANS)
+def means(params, begin, end):
+    """Compute the sum of diff_dst * dst of each query, for all queries of heads."""
+    width = params.width
+    for item in range(begin, end):
+        head, n = item % params.heads, item // params.heads
+        for row in range(params.rows):
+            x = params.dst + 4 * _place(params.dst_strides, n, head, row)
+            y = params.diff + 4 * _place(params.diff_strides, n, head, row)
+            step, other = params.dst_strides.column, params.diff_strides.column
+            total = _ZERO
+            for i in range(width):
+                total += load_f32(x, i * step) * load_f32(y, i * other)
+            store_f32(params.mean, item * params.rows + row, total)
+
+
+@task(BACKWARD)
+def backward(params, begin, end):
+    """Compute diff_queries of blocks of queries, or diff_keys and diff_values of blocks of keys."""
+    depth, width, wide = params.depth, params.width, params.tile_columns
+    by_keys, share, diagonal = params.by_keys, params.share, params.diagonal
+    deep, broad = (depth + wide - 1) // wide * wide, (width + wide - 1) // wide * wide
+    weights, slopes = stack(_BUFFER), stack(_BUFFER)
+    x, y, dx, dy = stack(_ROOM), stack(_ROOM), stack(_ROOM), stack(_ROOM)
+    lse, mean, table = stack(_PER_COLUMN), stack(_PER_COLUMN), stack(_TABLE)
+    _clear(x, ROWS * DEPTH)
+    _clear(y, ROWS * DEPTH)
+    for item in range(begin, end):
+        first = item % params.blocks * params.block
+        index = item // params.blocks
+        head, n = index % params.heads, index // params.heads
+        rows = min(params.block, params.rows - first)
+        _take(params.x, params.x_strides, n, head, first, rows, depth, x)
+        _take(params.y, params.y_strides, n, head, first, rows, width, y)
+        _clear(dx, ROWS * deep)
+        _clear(dy, ROWS * broad)
+        low, high = 0, min(params.columns, first + rows + diagonal)
+        if by_keys:
+            low, high = max(0, first - diagonal) // wide * wide, params.columns
+        for turn in range(share if by_keys else 1):
+            query_head = head * share + turn if by_keys else head
+            other = n * params.heads * share + query_head
+            queries = other * params.columns
+            if by_keys == 0:
+                other = n * (params.heads // share) + head // share
+                queries = index * params.rows + first
+            for start in range(low, high, COLUMNS):
+                count = min(COLUMNS, high - start)
+                panels = (count + wide - 1) // wide
+                _multiply(params, table, x, 4 * depth, rows,
+                          params.x_panels + 4 * (other * params.x_head + start * depth),
+                          4 * wide * depth, panels, depth, weights, 4 * COLUMNS, 0)  # fmt: skip
+                _multiply(params, table, y, 4 * width, rows,
+                          params.y_panels + 4 * (other * params.y_head + start * width),
+                          4 * wide * width, panels, width, slopes, 4 * COLUMNS, 0)  # fmt: skip
+                if by_keys:
+                    _columns(params, queries + start, 1, count, lse, mean)
+                for r in range(rows):
+                    if by_keys == 0:
+                        _columns(params, queries + r, 0, count, lse, mean)
+                    _differentiate(params, weights + 4 * COLUMNS * r, slopes + 4 * COLUMNS * r,
+                                   lse, mean, n, query_head, first + r, start, count)  # fmt: skip
+                _multiply(params, table, slopes, 4 * COLUMNS, rows,
+                          params.x_lines + 4 * (other * params.x_line_head + start * wide),
+                          4 * params.x_line_panel, deep // wide, count, dx, 4 * deep, 1)  # fmt: skip
+                if by_keys:
+                    _multiply(params, table, weights, 4 * COLUMNS, rows,
+                              params.y_lines + 4 * (other * params.y_line_head + start * wide),
+                              4 * params.y_line_panel, broad // wide, count, dy, 4 * broad,
+                              1)  # fmt: skip
+        for r in range(rows):
+            _give(dx + 4 * deep * r, deep, params.scale, params.dx, params.dx_strides, n, head,
+                  first + r, depth)  # fmt: skip
+            if by_keys:
+                _give(dy + 4 * broad * r, broad, _ONE, params.dy, params.dy_strides, n, head,
+                      first + r, width)  # fmt: skip
+
+
+@device
+def _columns(params, place, step, count, lse, mean):
+    """Copy lse and the mean of the query of each column. -inf becomes inf: weights are 0."""
+    for c in range(count):
+        own = load_f32(params.lse, place + c * step)
+        store_f32(lse, c, _LARGEST if own == _LOWEST else own)
+        store_f32(mean, c, load_f32(params.mean, place + c * step))
+
+
+@device
+def _differentiate(params, weights, slopes, lse, mean, n, head, row, start, count):
+    """Replace the scores of a row by weights, and its slopes by diff_score."""
+    low, high = 0, min(count, row + params.diagonal + 1 - start)
+    if params.by_keys:
+        low, high = max(0, row - params.diagonal - start), count
+        _finish_scores(params, weights, n, head, start, 1, row, 0, count)
+    else:
+        _finish_scores(params, weights, n, head, row, 0, start, 1, count)
+    for c in range(count):
+        weight = vecmath.exp(load_f32(weights, c) - load_f32(lse, c))
+        store_f32(weights, c, weight)
+        store_f32(slopes, c, weight * (load_f32(slopes, c) - load_f32(mean, c)))
+    for c in range(0, min(low, count)):
+        store_f32(weights, c, _ZERO)
+        store_f32(slopes, c, _ZERO)
+    for c in range(max(0, high), count):
+        store_f32(weights, c, _ZERO)
+        store_f32(slopes, c, _ZERO)
