@@ -25,6 +25,8 @@ TABLES = {
     core.PoolingBackward: "pooling.implementations:BACKWARD",
     core.LRNForward: "lrn.implementations:FORWARD",
     core.LRNBackward: "lrn.implementations:BACKWARD",
+    core.AttentionForward: "attention.implementations:FORWARD",
+    core.AttentionBackward: "attention.implementations:BACKWARD",
     core.SoftmaxForward: "softmax.implementations:FORWARD",
     core.SoftmaxBackward: "softmax.implementations:BACKWARD",
     core.BatchNormalizationForward: "normalization.implementations:FORWARD",
