@@ -191,7 +191,9 @@ def page() -> Iterator[str]:
     yield ""
     yield from markdown(f"Ignored: {_listed(f'--{name}' for name in sorted(options.HARNESS))}.")
     yield ""
-    lacking = [f"--{name}" for name in (*options.COMMON, *options.MATMUL, *options.REORDER, *options.SDPA)]
+    lacking = [
+        f"--{name}" for name in (*options.COMMON, *options.MATMUL, *options.REORDER, *options.SDPA)
+    ]
     yield from markdown(f"Options for features that dnncore does not have: {_listed(lacking)}.")
     yield ""
     missing = _listed(f"--{name}" for name in options.MISSING_DRIVERS)

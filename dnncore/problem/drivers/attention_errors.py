@@ -1,8 +1,9 @@
 """Error bounds of attention.
 
 The scores are sums of D products. An error e of a score multiplies its weight by exp(e). So a
-weight w lies between w exp(-e) and min(1, w exp(e)), where e includes the error of lse and the
-roundings of the exponential. This holds for errors of any size.
+weight w lies between w exp(-e) and w exp(e), where e includes the error of lse and the roundings of
+the exponential. Forward also adds up the weights, so they are at most 1. This holds for errors of
+any size.
 
 Implementations may round weights and diff_score to the type of the tensors before the next product.
 Such an error is at most the roundoff of the type times the weight, or half of its least number.
@@ -101,8 +102,13 @@ def _scores(op: Attention, given: _Factors) -> tuple[Array, Noise]:
     return scores, noise + Noise.within(rounded)
 
 
-def _weights(scores: Array, lse: Array, noise: Noise) -> tuple[Array, Noise]:
-    """Return the weights and their noise. noise: of scores - lse."""
+def _weights(
+    scores: Array, lse: Array, noise: Noise, largest: float = np.inf
+) -> tuple[Array, Noise]:
+    """Return the weights and their noise.
+
+    noise: of scores - lse. largest: a weight with any error; weights of a given lse may exceed 1.
+    """
     used = ~np.isneginf(scores) & ~np.isneginf(lse)
     exponent = np.where(used, scores - lse, -np.inf)
     reach = np.where(used, np.minimum(np.abs(exponent), FAR), 0.0)
@@ -110,7 +116,7 @@ def _weights(scores: Array, lse: Array, noise: Noise) -> tuple[Array, Noise]:
     weights = np.exp(exponent)
 
     def change(error: Array) -> Array:
-        upper = np.exp(np.minimum(exponent + error, np.maximum(exponent, 0.0)))
+        upper = np.minimum(np.exp(exponent + error), np.maximum(weights, largest))
         return np.where(used, np.maximum(upper - weights, -weights * np.expm1(-error)), 0.0)
 
     return weights, Noise(change(noise.limit), change(noise.rms))
@@ -130,7 +136,7 @@ def forward_errors(op: AttentionForward, inputs: Inputs, evaluate: Evaluate) -> 
     terms = PER_BLOCK * op.sizes[4] + 1
     scores, noise = _scores(op, given)
     lse = _lse(scores)
-    weights, error = _weights(scores, lse, noise)
+    weights, error = _weights(scores, lse, noise, 1.0)
     values = given["values"]
     size = np.abs(weights @ values)
     total = positive_sum(terms, np.ones(lse.shape))  # relative to the sum of exponentials

@@ -9,7 +9,7 @@ diff_queries per block of queries, diff_keys and diff_values per block of keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from dnncore.backend import (
 from dnncore_cpu_numba.attention import tasks
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import zero_padding
@@ -40,18 +41,22 @@ EFFICIENCY = 0.5  # of the peak of multiply-adds
 
 
 class _Plan:
-    """Collects the steps of one operation and its scratchpad. All tensors become f32."""
+    """Collects functions that return the steps of one operation, and its scratchpad.
+
+    All tensors become f32.
+    """
 
     def __init__(self, op: Attention, workspace: MemoryDesc | None, result: Tensor | None) -> None:
         self.op = op
-        self.steps: list[Step] = []
+        self.steps: list[Callable[[], list[Step]]] = []
         self.nbytes = 0
         self.named = arguments(op, workspace)
         if result is not None:
             self.named[op.result_name] = result
         self.vectors = BEST.most_vectors
         self.wide, self.high = self.vectors * BEST.lanes, BEST.rows[self.vectors]
-        self._ends: list[Step] = []
+        self._ends: list[Callable[[], list[Step]]] = []
+        self._mask = self.read("mask") if op.mask is not None else None
 
     def scratch(self, dims: tuple[int, ...], tag: str | None = None) -> Tensor:
         """Return a tensor of f32 in the scratchpad."""
@@ -70,7 +75,7 @@ class _Plan:
     def copy(self, tensor: Tensor, tag: str | None = None) -> Tensor:
         """Return a copy of f32 in another format."""
         copy = self.scratch(tensor.desc.dims, tag)
-        self.steps += copy_steps(copy, tensor)
+        self.steps.append(lambda: copy_steps(copy, tensor))
         return copy
 
     def written(self, name: str) -> Tensor:
@@ -79,9 +84,9 @@ class _Plan:
         if _is_direct(tensor.desc):
             return tensor
         room = self.scratch(tensor.desc.dims)
-        self._ends += copy_steps(tensor, room)
+        self._ends.append(lambda: copy_steps(tensor, room))
         if name != self.op.result_name:
-            self._ends += zero_padding(tensor)
+            self._ends.append(lambda: zero_padding(tensor))
         return room
 
     def panels(self, tensor: Tensor) -> Tensor:
@@ -93,15 +98,14 @@ class _Plan:
         return self.copy(tensor, f"abDc{self.wide}d")
 
     def common(self, rows: int, columns: int, heads: int) -> dict[str, Any]:
-        """Return the parameters of both tasks."""
+        """Return the parameters of both tasks, without the address of the kernel."""
         op = self.op
         _, h, g, *_ = op.sizes
         block = tasks.ROWS // self.high * self.high
-        kernel = Microkernel(BEST, self.high, self.vectors, panel=False)
-        mask = self.read("mask") if op.mask is not None else None
+        mask = self._mask
         strides = [0 if n == 1 else s for n, s in _pairs(mask.desc)] if mask else [0] * 4
         return {
-            "kernel": kernel.address, "tile_rows": self.high, "tile_columns": self.wide,
+            "tile_rows": self.high, "tile_columns": self.wide,
             "vector": 4 * BEST.lanes,
             "rows": rows, "columns": columns, "block": block, "blocks": -(-rows // block),
             "heads": heads, "share": h // g, "scale": op.scale, "has_mask": mask is not None,
@@ -109,9 +113,14 @@ class _Plan:
             "mask": mask.address if mask else 0, "mask_strides": _record(strides),
         }  # fmt: skip
 
+    def add(self, task: Task, values: dict[str, Any], items: int) -> None:
+        """Append a step whose task calls the microkernel."""
+        kernel = Microkernel(BEST, self.high, self.vectors, panel=False)
+        self.steps.append(lambda: [Step(task, values | {"kernel": kernel.address}, items)])
+
     def all_steps(self) -> list[Step]:
         """Return all steps, with the copies to outputs at the end."""
-        return self.steps + self._ends
+        return [step for make in (*self.steps, *self._ends) for step in make()]
 
 
 def _pairs(desc: MemoryDesc) -> list[tuple[int, int]]:
@@ -145,7 +154,7 @@ def _forward(op: AttentionForward, workspace: MemoryDesc | None, result: Tensor 
         "query_strides": _record(queries.desc.strides), "dst_strides": _record(dst.desc.strides),
         "key_head": _head(keys), "value_head": _head(values), "value_panel": k * plan.wide,
     }  # fmt: skip
-    plan.steps.append(Step(tasks.forward, common | named, n * h * common["blocks"]))
+    plan.add(tasks.forward, common | named, n * h * common["blocks"])
     return plan
 
 
@@ -159,12 +168,11 @@ def _backward(op: AttentionBackward, workspace: MemoryDesc | None, result: Tenso
         "dst_strides": _record(read["dst"].desc.strides),
         "diff_strides": _record(read["diff_dst"].desc.strides),
     }
-    plan.steps.append(Step(
-        tasks.means,
-        {"heads": h, "rows": q, "width": v, "dst": read["dst"].address,
-         "diff": read["diff_dst"].address, "mean": mean.address} | strides,
-        n * h,
-    ))  # fmt: skip
+    means = {
+        "heads": h, "rows": q, "width": v, "dst": read["dst"].address,
+        "diff": read["diff_dst"].address, "mean": mean.address,
+    }  # fmt: skip
+    plan.steps.append(lambda: [Step(tasks.means, means | strides, n * h)])
     shared = {
         "depth": d, "width": v, "lse": plan.named["workspace"].address, "mean": mean.address,
     }  # fmt: skip
@@ -192,7 +200,7 @@ def _backward(op: AttentionBackward, workspace: MemoryDesc | None, result: Tenso
                 f"{name}_lines": lines[name].address, f"{name}_line_head": _head(lines[name]),
                 f"{name}_line_panel": side["sizes"][1] * plan.wide,
             }  # fmt: skip
-        plan.steps.append(Step(tasks.backward, values, n * side["sizes"][2] * common["blocks"]))
+        plan.add(tasks.backward, values, n * side["sizes"][2] * common["blocks"])
     return plan
 
 

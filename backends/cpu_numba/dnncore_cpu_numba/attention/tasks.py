@@ -92,7 +92,7 @@ def _take(address, strides, n, head, first, count, width, room):
 
 
 @device
-def _give(room, row_size, factor, address, strides, n, head, row, width):
+def _give(room, factor, address, strides, n, head, row, width):
     """Copy a row times a factor from a buffer."""
     target, step = address + 4 * _place(strides, n, head, row), strides.column
     if step == 1:
@@ -125,8 +125,8 @@ def _multiply(params, table, a, a_row, rows, b, panel, panels, depth, c, c_row, 
             MICROKERNEL.call(
                 params.kernel, a=a + i * a_row, b=b + j * panel, fetch=0,
                 c=c + i * c_row + 4 * j * wide, batch_table=table, blocks=1, a_advance=0,
-                b_advance=0, a_stride=a_row, b_row=4 * wide, b_block=0, c_row=c_row, c_block=params.vector,
-                accumulate=accumulate, lanes=0, operands=0,
+                b_advance=0, a_stride=a_row, b_row=4 * wide, b_block=0, c_row=c_row,
+                c_block=params.vector, accumulate=accumulate, lanes=0, operands=0,
             )  # fmt: skip
 
 
@@ -180,7 +180,7 @@ def forward(params, begin, end):
         for r in range(rows):
             own, sum_ = load_f32(top, r), load_f32(total, r)
             factor = _ZERO if sum_ == _ZERO else _ONE / sum_
-            _give(sums + 4 * padded * r, padded, factor, params.dst, params.dst_strides, n, head,
+            _give(sums + 4 * padded * r, factor, params.dst, params.dst_strides, n, head,
                   first + r, width)  # fmt: skip
             if params.keeps:
                 lse = _LOWEST if sum_ == _ZERO else own + vecmath.log(sum_)
@@ -283,17 +283,18 @@ def backward(params, begin, end):
                                    lse, mean, n, query_head, first + r, start, count)  # fmt: skip
                 _multiply(params, table, slopes, 4 * COLUMNS, rows,
                           params.x_lines + 4 * (other * params.x_line_head + start * wide),
-                          4 * params.x_line_panel, deep // wide, count, dx, 4 * deep, 1)  # fmt: skip
+                          4 * params.x_line_panel, deep // wide, count, dx, 4 * deep,
+                          1)  # fmt: skip
                 if by_keys:
                     _multiply(params, table, weights, 4 * COLUMNS, rows,
                               params.y_lines + 4 * (other * params.y_line_head + start * wide),
                               4 * params.y_line_panel, broad // wide, count, dy, 4 * broad,
                               1)  # fmt: skip
         for r in range(rows):
-            _give(dx + 4 * deep * r, deep, params.scale, params.dx, params.dx_strides, n, head,
+            _give(dx + 4 * deep * r, params.scale, params.dx, params.dx_strides, n, head,
                   first + r, depth)  # fmt: skip
             if by_keys:
-                _give(dy + 4 * broad * r, broad, _ONE, params.dy, params.dy_strides, n, head,
+                _give(dy + 4 * broad * r, _ONE, params.dy, params.dy_strides, n, head,
                       first + r, width)  # fmt: skip
 
 
@@ -319,7 +320,7 @@ def _differentiate(params, weights, slopes, lse, mean, n, head, row, start, coun
         weight = vecmath.exp(load_f32(weights, c) - load_f32(lse, c))
         store_f32(weights, c, weight)
         store_f32(slopes, c, weight * (load_f32(slopes, c) - load_f32(mean, c)))
-    for c in range(0, min(low, count)):
+    for c in range(min(low, count)):
         store_f32(weights, c, _ZERO)
         store_f32(slopes, c, _ZERO)
     for c in range(max(0, high), count):

@@ -57,10 +57,9 @@ class Attention(Implementation[Any]):
     def _build(self, op: Any, workspace: MemoryDesc | None, engine: Any) -> Executable:
         n, h, g, q, k, _, _ = op.sizes
         tensors = {argument.name: desc for argument, desc in op.tensors(workspace)}
-        if isinstance(op, core.AttentionForward):
-            kernels = (("attention_forward", q, h),)
-        else:
-            kernels = (("attention_queries", q, h), ("attention_keys", k, g))
+        kernels = [("attention_forward", q, h)]
+        if isinstance(op, core.AttentionBackward):
+            kernels = [("attention_queries", q, h), ("attention_keys", k, g)]
         launches = [
             _launch(op, engine, tensors, kernel, rows, n, heads)
             for kernel, rows, heads in kernels
