@@ -63,10 +63,24 @@ def test_statistics_of_channels_do_not_cancel(target, dims, tag):
 
 
 @pytest.mark.in_turn
+@pytest.mark.parametrize("impl", ["opencl:rows", "opencl:staged"])
 @pytest.mark.parametrize("length", [5, 1000, 9000])
-def test_statistics_of_rows_do_not_cancel(target, length):
+def test_statistics_of_rows_do_not_cancel(target, length, impl):
     op = layer(dnn.MemoryDesc((7, length)))
-    check(target, op, inputs=inputs_of(op))
+    check(target, op, inputs=inputs_of(op), impl=impl)
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("tag", ["ab", "ba"])
+def test_gradients_of_rows_along_and_across(target, tag):
+    desc, vector = dnn.MemoryDesc((12, 1000), "f32", tag), dnn.MemoryDesc((1000,))
+    op = dnn.LayerNormalizationBackward(
+        src=desc, diff_dst=desc, diff_src=desc, scale=vector, diff_scale=vector, diff_shift=vector
+    )
+    rows = dnn.MemoryDesc((12,))
+    inputs = {name: fill_normal(desc, i) for i, name in enumerate(("src", "diff_dst"), 1)}
+    inputs |= {"mean": fill_normal(rows, 3), "variance": 1 + fill_normal(rows, 4) ** 2}
+    check(target, op, inputs=inputs | {"scale": fill_normal(vector, 5)}, impl="opencl:rows")
 
 
 @pytest.mark.in_turn
@@ -87,12 +101,14 @@ def test_parts_of_channels_are_joined(target, monkeypatch, tag):
     check(target, gradient, inputs=given)
 
 
-@pytest.mark.parametrize("tag", ["aBc8b", "aBc4b", "aBc16b"])
-def test_blocks_within_and_across_groups(target, tag):
-    """Blocks of 8 in groups of 8 channels, blocks within them, and blocks of two groups."""
+@pytest.mark.in_turn
+@pytest.mark.parametrize("impl", ["opencl:rows", "opencl:staged"])
+@pytest.mark.parametrize("tag", ["abc", "aBc4b", "aBc16b"])
+def test_blocks_within_and_across_groups(target, tag, impl):
+    """Groups of 8 channels without blocks, with blocks within them, and with blocks of two."""
     src = dnn.MemoryDesc((2, 32, 5), "f32", tag)
     op = dnn.GroupNormalizationForward("forward_training", src=src, dst=src, groups=4)
-    check(target, op, inputs=inputs_of(op))
+    check(target, op, inputs=inputs_of(op), impl=impl)
 
 
 def test_one_outlier_leaves_the_variance_of_the_others(target):

@@ -29,7 +29,7 @@ TABLES = {
     core.AttentionBackward: "attention.implementations:BACKWARD",
     core.SoftmaxForward: "softmax.implementations:FORWARD",
     core.SoftmaxBackward: "softmax.implementations:BACKWARD",
-    core.BatchNormalizationForward: "normalization.implementations:FORWARD",
+    core.BatchNormalizationForward: "normalization.implementations:BATCH_FORWARD",
     core.BatchNormalizationBackward: "normalization.implementations:BATCH_BACKWARD",
     core.LayerNormalizationForward: "normalization.implementations:FORWARD",
     core.LayerNormalizationBackward: "normalization.implementations:BACKWARD",

@@ -35,11 +35,11 @@
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #endif
 
-// With KEEP, the first worker also stores the logarithm of the sum of exponentials.
-#ifdef KEEP
+// With HAS_LSE, the first worker also stores the logarithm of the sum of exponentials.
+#ifdef HAS_LSE
 #define STATISTICS(total)                                                                          \
     if (worker == 0 && length > 0) {                                                               \
-        KEEP(largest + log(total))                                                                 \
+        KEEP_LSE(largest + log(total))                                                                 \
     }
 #else
 #define STATISTICS(total)

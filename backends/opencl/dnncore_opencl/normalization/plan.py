@@ -1,0 +1,247 @@
+"""Normalizations in stages: statistics or sums (`rows/statistics.py`), then an element-wise pass.
+
+Training reads src twice, and gradients read src and diff_dst twice, or three times if the sums of
+sets and of channels differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dnncore.backend import (
+    Attributes,
+    MemoryDesc,
+)
+from dnncore_opencl.elementwise.algorithms import Step
+from dnncore_opencl.normalization.application import Application
+from dnncore_opencl.normalization.views import WHOLE, ApartViews, Views
+from dnncore_opencl.rows.statistics import FLOAT_BYTES, Output, Statistics, Tensor
+from dnncore_opencl.runtime.launch import Launch
+from dnncore_opencl.runtime.schema import Arg, Scratch
+
+LINE = 32  # floats; parts of the scratchpad begin at lines
+
+
+@dataclass
+class Plan:
+    """The launches of one operation.
+
+    named: its tensors in the common shape. applied: the same for the last pass, which runs in src's
+    dims if blocks or padding of a tensor cross groups. Then statistics are computed from copies.
+    uncopied: the tensors that may be copied. room: the floats of the scratchpad used so far.
+    """
+
+    engine: Any
+    op: Any
+    attr: Attributes
+    views: Views
+    named: dict[str, Tensor]
+    applied: dict[str, Tensor]
+    operands: list[Tensor]
+    scalars: dict[str, tuple[MemoryDesc, int]]
+    workspace: MemoryDesc | None
+    uncopied: dict[str, Tensor] = field(default_factory=dict)
+    room: int = 0
+    launches: list[Launch] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, op: Any, attr: Attributes, engine: Any, workspace: MemoryDesc | None) -> Plan:
+        """Collect the tensors. Raises `DescriptorError` for statistics with blocks."""
+        tensors = [(argument.name, desc) for argument, desc in op.tensors(workspace)]
+        others = [(argument.name, desc) for argument, desc in attr.arguments(op)]
+        views = Views(op)
+        wholes = [desc for name, desc in tensors if name in WHOLE]
+        wholes += [desc for name, desc in others if name.startswith("post_op_")]
+        is_apart = not all(map(views.has_whole, wholes))
+        applied_views = ApartViews(op) if is_apart else views
+        plan = cls(engine, op, attr, views, {}, {}, [], {}, workspace)
+        for place, (name, desc) in enumerate(tensors):
+            own = Tensor(applied_views.of(name, desc), Arg(place))
+            plan.applied[name] = own
+            if is_apart and name in WHOLE:
+                plan.uncopied[name] = own
+            else:
+                plan.named[name] = Tensor(views.of(name, desc), Arg(place))
+        for place, (name, desc) in enumerate(others, len(tensors)):
+            if name.startswith("post_op_"):
+                plan.operands.append(Tensor(applied_views.of("dst", desc), Arg(place)))
+            else:
+                plan.scalars[name] = (desc, place)
+        if "src_scales" in plan.scalars:
+            desc, place = plan.scalars["src_scales"]
+            one = MemoryDesc((1,) * len(views.dims), desc.data_type)
+            plan.named["src_scales"] = Tensor(one, Arg(place))
+        return plan
+
+    @property
+    def attributes_place(self) -> int:
+        """The place of the first argument of an attribute."""
+        return len(self.op.tensors(self.workspace))
+
+    @property
+    def _applied_views(self) -> Views:
+        return ApartViews(self.op) if self.uncopied else self.views
+
+    def has(self, name: str) -> bool:
+        """Whether the operation has a tensor, or the scratchpad has it now."""
+        return name in self.applied
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """The bytes of the scratchpad."""
+        return self.room * FLOAT_BYTES
+
+    def _take(self, floats: int) -> int:
+        """Reserve a part of the scratchpad; return its first element."""
+        start = self.room
+        self.room += -(-floats // LINE) * LINE
+        return start
+
+    def statistic(self, name: str) -> Tensor:
+        """Return an argument, or a part of the scratchpad with a number per set."""
+        if name not in self.named:
+            start = self._take(math.prod(self.op.statistics_dims))
+            for views, tensors in ((self.views, self.named), (self._applied_views, self.applied)):
+                tensors[name] = Tensor(views.statistic_like(start), Scratch())
+        return self.named[name]
+
+    def _copy(self, name: str) -> None:
+        """Add a pass that copies a tensor to the scratchpad, in f32 and row-major."""
+        own = self.applied[name]
+        desc = MemoryDesc(own.desc.dims, "f32").with_offset0(self._take(own.desc.nelems))
+        work = Application(self.engine, {name: own}, Tensor(desc, Scratch()), [], {})
+        work.then(Step("realLANES x = v0;"))
+        self.launches += work.launches()
+        self.named[name] = Tensor(self.views.of(name, desc), Scratch())
+
+    def reduce(
+        self, names: Sequence[str], outputs: Sequence[Output], reduced: Sequence[int],
+        terms: Sequence[str] = (), **numbers: float,
+    ) -> None:  # fmt: skip
+        """Add the launches of statistics of these tensors."""
+        for name in names:
+            if name in self.uncopied and name not in self.named:
+                self._copy(name)
+        sources = [self.named[name] for name in names if name in self.named]
+        start = self.room * FLOAT_BYTES
+        own = Statistics(self.engine, sources, outputs, reduced, terms, numbers, start)
+        self._take(-(-own.scratchpad_bytes // FLOAT_BYTES))
+        self.launches += own.launches()
+
+    def apply(self, inputs: Sequence[str], result: str, outputs: Sequence[str]) -> Application:
+        """Return the pass over all elements, without its steps."""
+        own = {name: self.applied[name] for name in inputs if self.has(name)}
+        extra = {name: self.applied[name] for name in outputs if self.has(name)}
+        work = Application(self.engine, own, self.applied[result], self.operands, extra)
+        work.bind(self.attr, result, self.scalars)
+        return work
+
+
+def forward(plan: Plan) -> None:
+    """Compute the statistics unless they are given, then the result."""
+    op, has = plan.op, plan.has
+    if not op.use_global_stats:
+        _moments(plan)
+    inputs = ("src", "mean", "variance", "scale", "shift", "src1")
+    work = plan.apply(inputs, "dst", ("workspace",))
+    numbers = work.parameters
+    x = work.value("src")
+    x = f"({x} - {work.value('mean')})" if op.has_mean else x
+    factor = f"(1.0f / sqrt({work.value('variance')} + {numbers.real(op.epsilon)}))"
+    factor += f" * {work.value('scale')}" if has("scale") else ""
+    shift = f" + {work.value('shift')}" if has("shift") else ""
+    work.then(Step(f"realLANES x = {x} * ({factor}){shift};", keeps_zero=False))
+    if getattr(op, "fuse_relu", False):
+        if has("src1"):
+            work.then(Step(f"x = x + {work.value('src1')};"))
+        if has("workspace"):
+            work.then(Step("const intLANES workspace = 1 - ((x <= 0.0f) & 1);"))
+        work.then(Step("x = x <= 0.0f ? (realLANES)(0.0f) : x;"))
+    work.post_ops(plan.attr)
+    plan.launches += work.launches()
+
+
+def _moments(plan: Plan) -> None:
+    op = plan.op
+    variance, count = plan.statistic("variance"), max(op.count, 1)
+    if op.has_mean:
+        outputs = [Output(plan.statistic("mean"), "average")]
+        outputs.append(Output(variance, "deviations / fmax(total, 1.0f)"))
+        plan.reduce(["src", "src_scales"], outputs, plan.views.in_set)
+    else:
+        x = "v0 * v1" if "src_scales" in plan.named else "v0"
+        outputs = [Output(variance, "total_a / ELEMENTS_OF_SET")]
+        numbers = {"ELEMENTS_OF_SET": float(count)}
+        names = ["src", "src_scales"]
+        plan.reduce(names, outputs, plan.views.in_set, [f"({x}) * ({x})"], **numbers)
+
+
+def backward(plan: Plan) -> None:
+    """Compute the sums that are needed, then the gradient of src."""
+    op, named, has = plan.op, plan.named, plan.has
+    inputs = ["src", "diff_dst", "mean", "variance", "scale", "workspace"]
+    of_set = not op.use_global_stats
+    wanted = [name for name in ("diff_shift", "diff_scale") if name in named]
+    is_batch = plan.views.in_set == plan.views.in_channel
+    if is_batch and (of_set or wanted):
+        for name in ("diff_shift", "diff_scale"):
+            if of_set:
+                plan.statistic(name)
+        _sums(plan, named.get("diff_shift"), named.get("diff_scale"), plan.views.in_set)
+        if of_set:
+            plan.applied |= {"sum_a": named["diff_shift"], "sum_b": named["diff_scale"]}
+    elif not is_batch:
+        if of_set:
+            sums = plan.statistic("sum_a"), plan.statistic("sum_b")
+            _sums(plan, *sums, plan.views.in_set, is_scaled=has("scale"))
+        channel_sums(plan)
+    work = plan.apply([*inputs, *(("sum_a", "sum_b") if of_set else ())], "diff_src",
+                      ("diff_src1",))  # fmt: skip
+    mean, epsilon = op.has_mean, work.parameters.real(op.epsilon)
+    work.then(Step(f"const realLANES factor = 1.0f / sqrt({work.value('variance')} + {epsilon});"))
+    diff = work.value("diff_dst")
+    if has("workspace"):
+        diff = f"{work.value('workspace')} == 0.0f ? (realLANES)(0.0f) : {diff}"
+    work.then(Step(f"const realLANES diff_src1 = {diff};"))
+    scale = f" * {work.value('scale')}" if has("scale") else ""
+    inner, outer = (scale, "") if not is_batch else ("", scale)
+    text = f"diff_src1{inner}"
+    if of_set:
+        count = work.parameters.real(1.0 / max(op.count, 1))
+        x = f"{work.value('src')} - {work.value('mean')}" if mean else work.value("src")
+        taken = f"({x}) * factor * {work.value('sum_b')}"
+        taken = f"{work.value('sum_a')} + {taken}" if mean else taken
+        text += f" - ({taken}) * {count}"
+    work.then(Step(f"realLANES x = ({text}) * (factor{outer});", keeps_zero=False))
+    work.post_ops(plan.attr)
+    plan.launches += work.launches()
+
+
+def channel_sums(plan: Plan) -> None:
+    """Add the gradients of scale and shift that are wanted."""
+    shift, scale = plan.named.get("diff_shift"), plan.named.get("diff_scale")
+    if shift or scale:
+        _sums(plan, shift, scale, plan.views.in_channel)
+
+
+def _sums(
+    plan: Plan, first: Tensor | None, second: Tensor | None, reduced: Sequence[int],
+    *, is_scaled: bool = False,
+) -> None:  # fmt: skip
+    """Add the sums of diff_dst (`first`) and of diff_dst * x (`second`), times scale."""
+    names = ["src", "diff_dst", "mean", "variance", "workspace", *(["scale"] if is_scaled else [])]
+    names = [name for name in names if plan.has(name)]
+    v = {name: f"v{place}" for place, name in enumerate(names)}
+    diff = v["diff_dst"]
+    if "workspace" in v:
+        diff = f"({v['workspace']} == 0.0f ? (KIND)(0.0f) : {diff})"
+    diff = f"{diff} * {v['scale']}" if is_scaled else diff
+    x = f"({v['src']} - {v['mean']})" if "mean" in v else v["src"]
+    of_x = f"{diff} * ({x} * (1.0f / sqrt({v['variance']} + EPSILON)))"
+    terms = [(first, diff), (second, of_x)]
+    kept = [(tensor, term) for tensor, term in terms if tensor is not None]
+    outputs = [Output(t, f"total_{'ab'[i]}") for i, (t, _) in enumerate(kept)]
+    plan.reduce(names, outputs, reduced, [t for _, t in kept], EPSILON=plan.op.epsilon)
