@@ -121,8 +121,11 @@ from dnncore.ops.layer_normalization import LayerNormalization
 from dnncore.ops.lrn import LRN
 from dnncore.ops.normalization import Normalization
 from dnncore.ops.pooling import Pooling
+from dnncore.ops.resampling import Resampling
 from dnncore.ops.rnn import RNN
+from dnncore.ops.shuffle import Shuffle
 from dnncore.ops.softmax import Softmax
+from dnncore.ops.sources import Sources
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
 from dnncore.store import DiskStore
 from dnncore.tensors.datatypes import data_type, numpy_dtype
@@ -410,10 +413,13 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Refusal",
     "RefusalKind",
     "Refused",
+    "Resampling",
     "Run",
     "Scales",
     "Scratchpad",
+    "Shuffle",
     "Softmax",
+    "Sources",
     "Stream",
     "TimedEvent",
     "Wrapped",

@@ -150,6 +150,26 @@ def _sum(op: Any, t: Tensors) -> Run:
     return run
 
 
+def _concat(op: Any, t: Tensors) -> Run:
+    srcs = [t[name] for name in op.source_names]
+    return lambda: torch.cat(srcs, op.axis, out=t["dst"])
+
+
+def _shuffle(op: Any, t: Tensors) -> Run:
+    """Copy a transposed view, which is faster than `channel_shuffle`."""
+    src = t["src"]
+    matrix = src.unflatten(op.axis, (op.rows, op.columns)).transpose(op.axis, op.axis + 1)
+    dst = t["dst"].unflatten(op.axis, (op.columns, op.rows))
+    return lambda: dst.copy_(matrix)
+
+
+def _resampling(op: Any, t: Tensors) -> Run:
+    linear = ("linear", "bilinear", "trilinear")[op.src.ndims - 3]
+    mode = "nearest-exact" if op.is_nearest else linear
+    sizes, interpolate = op.dst.dims[2:], torch.nn.functional.interpolate
+    return lambda: interpolate(t["src"], size=sizes, mode=mode)
+
+
 def _reduction(op: Any, t: Tensors) -> Run:
     name = {"max": "amax", "min": "amin"}.get(op.algorithm, op.algorithm)
     if name not in ("sum", "mean", "amax", "amin"):
@@ -275,5 +295,8 @@ BUILDERS: dict[type[dnn.Operation], Callable[[Any, Tensors], Run]] = {
     dnn.Reorder: _reorder,
     dnn.SoftmaxForward: _softmax,
     dnn.SoftmaxBackward: _softmax_backward,
+    dnn.Concat: _concat,
+    dnn.ResamplingForward: _resampling,
+    dnn.ShuffleForward: _shuffle,
     dnn.Sum: _sum,
 }

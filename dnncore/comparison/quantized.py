@@ -15,7 +15,8 @@ from ml_dtypes import iinfo
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.rounding import ROUNDOFF, Array, Noise
 from dnncore.attributes import Attributes, PostOp
-from dnncore.ops import ConvolutionForward, InnerProductForward, MatMul, Operation, Sum
+from dnncore.ops import ConvolutionForward, InnerProductForward, MatMul, Operation
+from dnncore.ops.sources import Sources
 from dnncore.tensors.datatypes import data_type
 
 __all__ = ["allowed_steps", "dequantized", "dropped", "in_f32", "is_exact", "is_integer_product",
@@ -38,7 +39,7 @@ def in_f32(op: Operation) -> Operation:
     }
     if not wide:
         return op
-    if isinstance(op, Sum):
+    if isinstance(op, Sources):
         srcs = tuple(wide.get(f"src{i}", desc) for i, desc in enumerate(op.srcs))
         return replace(op, srcs=srcs, dst=wide.get("dst", op.dst))
     return op.with_descs(**wide)

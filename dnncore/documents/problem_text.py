@@ -85,9 +85,10 @@ ABOUT: Mapping[str, str] = {
     "without": "the names of absent tensors, with + between them: `src_iter+bias`",
     "scale_type": "whether the scale multiplies or divides",
     "kv_head_number": "the number of heads of keys and values",
-    "axis": "the dim of which softmax is computed",
     "lse": "the format of softmax's statistics; empty for none",
+    "axis": "the dim of softmax, concat and shuffle, counted from 0",
     "scales": "the factor of all sources, or one per source",
+    "group": "the elements of a group of shuffle",
     "p": "the exponent of norms",
     "eps": "the least sum of a norm (`..._max`), or a number added to the sum (`..._sum`)"
     " or to a variance",
@@ -154,6 +155,8 @@ SHAPES: Mapping[str, str] = {
     "sum": "dims.",
     "reduction": "dims.",
     "reorder": "dims.",
+    "concat": "the dims of the sources, with colons between them.",
+    "shuffle": "dims.",
 }
 """Driver -> its shape in dims; the others have letters."""
 

@@ -38,6 +38,8 @@ class Primitive:
         ]
         self._written = {a.name for a, _ in pd.arguments if a.direction == "out"}
         self._pairs = list(_written_pairs(pd))
+        places = ((i, pd.op.place_of(a.name)) for i, (a, _) in enumerate(pd.op.tensors()))
+        self._places = {i: place for i, place in places if place is not None}
         self._user_scratchpad = pd.scratchpad_desc
         self._scratchpad_bytes = pd.scratchpad_bytes if self._user_scratchpad is None else 0
         self._engines = (engine, src_engine)
@@ -177,8 +179,15 @@ class Primitive:
             if written.buffer is not other.buffer and _are_apart(written, other):
                 continue
             same = written.desc == other.desc and _same_start(written, other)
-            if not (same and may_be_one) and _overlap(written, other):
+            if (same and may_be_one) or self._is_in_place(j, written, other):
+                continue
+            if _overlap(written, other):
                 self._fail_overlap(self._slots[i][0], self._slots[j][0], same)
+
+    def _is_in_place(self, j: int, written: Memory, other: Memory) -> bool:
+        """Whether an input is the part of the result that it may be."""
+        place = self._places.get(j)
+        return place is not None and _first(written, place) == _first(other, other.desc)
 
     def _check_stream(self, stream: Stream) -> None:
         if not isinstance(stream, Stream) or stream.engine not in self._engines:  # type: ignore[redundant-expr]  # callers pass anything
@@ -420,6 +429,12 @@ def _are_apart(a: Memory, b: Memory) -> bool:
         return True
     (a_whole, a_start), (b_whole, b_start) = _place(a), _place(b)
     return a_whole != b_whole or a_start + a.nbytes <= b_start or b_start + b.nbytes <= a_start
+
+
+def _first(memory: Memory, desc: MemoryDesc) -> tuple[Hashable, int]:
+    """Return the object that contains a memory's buffer, and the byte of desc's first element."""
+    whole, start = _place(memory)
+    return whole, start + desc.offset0 * desc.itemsize
 
 
 def _place(memory: Memory) -> tuple[Hashable, int]:

@@ -58,6 +58,7 @@ from dnncore.functional.binary import (
     sub,
     where,
 )
+from dnncore.functional.concat import concat
 from dnncore.functional.convolution import conv1d, conv2d, conv3d
 from dnncore.functional.eltwise import (
     abs,
@@ -107,7 +108,9 @@ from dnncore.functional.reduction import (
     prod,
     sum,
 )
+from dnncore.functional.resampling import resample
 from dnncore.functional.rnn import gru, lstm, rnn
+from dnncore.functional.shuffle import shuffle
 from dnncore.functional.softmax import log_softmax, softmax
 
 __all__ = [
@@ -118,6 +121,7 @@ __all__ = [
     "avg_pool3d",
     "batch_norm",
     "clip",
+    "concat",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -160,10 +164,12 @@ __all__ = [
     "prelu",
     "prod",
     "relu",
+    "resample",
     "rms_norm",
     "rnn",
     "round",
     "scaled_dot_product_attention",
+    "shuffle",
     "soft_relu",
     "softmax",
     "sqrt",
@@ -179,10 +185,14 @@ __all__ = [
 ELSEWHERE = {
     "attention": "scaled_dot_product_attention",
     "batch_normalization": "batch_norm",
+    "cat": "concat",
+    "channel_shuffle": "shuffle(src, channels // groups)",
+    "concatenate": "concat",
     "gelu": "gelu_erf or gelu_tanh",
     "group_normalization": "group_norm",
     "hardtanh": "clip(src, alpha, beta)",
     "inner_product": "linear",
+    "interpolate": "resample",
     "layer_normalization": "layer_norm",
     "leaky_relu": "relu(src, alpha=slope)",
     "local_response_norm": "lrn",
@@ -191,6 +201,7 @@ ELSEWHERE = {
     "sigmoid": "logistic",
     "silu": "swish",
     "softplus": "soft_relu",
+    "upsample": "resample",
 }
 
 

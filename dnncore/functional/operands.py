@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.tensors.strides import Dims
 
 __all__ = [
-    "Array", "Operand", "Result", "Values", "check_rank", "descs", "result_desc", "truth", "typed",
+    "Array", "Operand", "Result", "Values", "axis_of", "check_rank", "descs", "result_desc",
+    "truth", "typed",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -126,6 +128,17 @@ def _common_type(dtypes: Sequence[Any], wide: np.dtype[Any]) -> Any:
 def truth(array: Array) -> Array:
     """Return 1 where a number is not 0, else 0, as int8."""
     return np.asarray(array != 0).astype(np.int8)
+
+
+def axis_of(function: str, axis: Any, ndim: int) -> int:
+    """Return an axis, counted from 0. A negative axis counts from the end."""
+    rank = max(1, ndim)
+    try:
+        return range(rank)[operator.index(axis)]
+    except (IndexError, TypeError):
+        raise DescriptorError(
+            f"{function}: axis must be an integer from {-rank} to {rank - 1}; got {axis!r}"
+        ) from None
 
 
 def check_rank(function: str, name: str, operand: Operand, shape: str, *ranks: int) -> None:

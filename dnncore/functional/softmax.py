@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import operator
-
-from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values
+from dnncore.functional.operands import Operand, Result, Values, axis_of
 from dnncore.ops import SoftmaxForward
 
 __all__ = ["log_softmax", "softmax"]
@@ -14,13 +11,7 @@ __all__ = ["log_softmax", "softmax"]
 
 def _softmax(name: str, operands: dict[str, Operand], algorithm: str, axis: int) -> Plan:
     x = operands["src"]
-    rank = max(1, x.ndim)
-    try:
-        place = range(rank)[operator.index(axis)]
-    except (IndexError, TypeError):
-        raise DescriptorError(
-            f"{name}: axis must be an integer from {-rank} to {rank - 1}; got {axis!r}"
-        ) from None
+    place = axis_of(name, axis, x.ndim)
     op = SoftmaxForward("forward_inference", algorithm, src=x.desc, dst=x.desc, axis=place)
     return Plan(op, x.shape)
 

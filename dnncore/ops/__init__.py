@@ -9,6 +9,7 @@ from dnncore.ops.batch_normalization import (
     BatchNormalizationForward,
 )
 from dnncore.ops.binary import Binary
+from dnncore.ops.concat import Concat
 from dnncore.ops.convolution import (
     ConvolutionBackwardData,
     ConvolutionBackwardWeights,
@@ -34,7 +35,9 @@ from dnncore.ops.operation import Argument, Operation
 from dnncore.ops.pooling import PoolingBackward, PoolingForward
 from dnncore.ops.reduction import Reduction
 from dnncore.ops.reorder import Reorder
+from dnncore.ops.resampling import ResamplingBackward, ResamplingForward
 from dnncore.ops.rnn import RNNBackward, RNNForward
+from dnncore.ops.shuffle import ShuffleBackward, ShuffleForward
 from dnncore.ops.softmax import SoftmaxBackward, SoftmaxForward
 from dnncore.ops.sum import Sum
 
@@ -45,6 +48,7 @@ __all__ = [
     "BatchNormalizationBackward",
     "BatchNormalizationForward",
     "Binary",
+    "Concat",
     "ConvolutionBackwardData",
     "ConvolutionBackwardWeights",
     "ConvolutionForward",
@@ -67,6 +71,10 @@ __all__ = [
     "RNNForward",
     "Reduction",
     "Reorder",
+    "ResamplingBackward",
+    "ResamplingForward",
+    "ShuffleBackward",
+    "ShuffleForward",
     "SoftmaxBackward",
     "SoftmaxForward",
     "Sum",

@@ -146,6 +146,12 @@ class Operation:
                 descs[name] = desc.with_format(wanted) if by_tag else desc.like(wanted)
         return self.with_descs(**descs) if descs else self
 
+    def place_of(self, name: str) -> MemoryDesc | None:
+        """Return the part of the result that an input may be, as a descriptor of the result's
+        buffer; None if there is none. In-place pairs are the whole result.
+        """
+        return None
+
     @property
     def type_rows(self) -> Rows:
         """The combinations of data types that this operation permits."""

@@ -20,9 +20,10 @@ from typing import Any
 
 from dnncore.attributes import Attributes
 from dnncore.errors import DataTypeError, DescriptorError
-from dnncore.ops import EltwiseBackward, MatMul, Operation, Sum
+from dnncore.ops import EltwiseBackward, MatMul, Operation
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.inner_product import InnerProduct
+from dnncore.ops.sources import Sources
 from dnncore.problem import attributes
 from dnncore.problem.drivers import driver_of
 from dnncore.problem.options import feature_name
@@ -220,7 +221,7 @@ def _read_shape(
         settings[name] = value
     if "dir" in settings:
         settings["dir"] = DIRECTIONS[parsed.prop_kind]
-    if operation is Sum:  # the number of types is the number of sources
+    if issubclass(operation, Sources):  # the number of types is the number of sources
         settings["sdt"] = ":".join(["f32"] * (len(tensors) - 1))
     return driver.read(settings)
 
@@ -342,7 +343,7 @@ def _dims(op: Operation, argument: str, tensor: _Tensor) -> Dims:
 
 def _with_descs(op: Operation, descs: dict[str, Any]) -> Operation:
     """Return the operation with these descriptors, validated again."""
-    if isinstance(op, Sum):
+    if isinstance(op, Sources):
         descs["srcs"] = tuple(descs.pop(f"src{i}") for i in range(len(op.srcs)))
     return replace(op, **descs)
 

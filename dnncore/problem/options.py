@@ -16,10 +16,8 @@ __all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "SDPA", 
            "missing_features"]  # fmt: skip
 
 MISSING_DRIVERS = {
-    "brgemm": "brgemm", "concat": "concat",
-    "deconv": "deconvolution", "graph": "graph",
-    "prelu": "prelu", "resampling": "resampling",
-    "self": "self", "shuffle": "shuffle", "zeropad": "zero_pad",
+    "brgemm": "brgemm", "deconv": "deconvolution", "graph": "graph", "prelu": "prelu",
+    "self": "self", "zeropad": "zero_pad",
 }  # fmt: skip
 """Drivers that only benchdnn has -> their primitives in verbose lines."""
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_args
 from dnncore.attributes import Accumulation, Attributes
 from dnncore.errors import DescriptorError
 from dnncore.ops import Binary, ConvolutionForward, MatMul, Operation
+from dnncore.ops.sources import Sources
 from dnncore.problem.settings import (
     Misread,
     Settings,
@@ -68,7 +69,9 @@ def _read_one(
     word, *rest = part.lower().split(":")
     if not rest or len(rest) > 4:
         misread(settings, option, f"{SYNTAX} at {part!r}")
-    name = NAMES.get(word, "src" if word == "src0" and not isinstance(op, Binary) else word)
+    has_several = isinstance(op, Binary | Sources)
+    name = NAMES.get(word, "src" if word == "src0" and not has_several else word)
+    name = name.removeprefix("m") if isinstance(op, Sources) else name  # benchdnn's msrc0
     if not re.fullmatch("src[0-9]*|weights|dst|msrc[0-9]+", name):
         misread(settings, option, f"src, src1, wei or dst at {part!r}")
     mask = _mask(settings, option, rest[0], name, op)

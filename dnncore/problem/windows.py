@@ -14,13 +14,15 @@ from dnncore.ops.pooling import Pooling
 from dnncore.ops.window import Windowed, effective_kernel, window_output
 from dnncore.problem.settings import Dims, Misread
 
-__all__ = ["KINDS", "SIZE_LETTERS", "WINDOW_LETTERS", "Window", "axes_of", "read_sizes",
-           "read_spatial", "sizes_text", "spatial_text"]  # fmt: skip
+__all__ = ["KINDS", "RESIZED_LETTERS", "SIZE_LETTERS", "WINDOW_LETTERS", "Window", "axes_of",
+           "read_resized", "read_sizes", "read_spatial", "resized_text", "sizes_text",
+           "spatial_text"]  # fmt: skip
 
 AXES = "dhw"
 KINDS = ("i", "o", "k", "s", "d", "p", "pr")  # src, dst, kernel, stride, dilation, paddings
 
 SIZE_LETTERS = " ".join(f"i{axis}" for axis in AXES)
+RESIZED_LETTERS = " ".join(kind + axis for axis in AXES for kind in "io")
 WINDOW_LETTERS = " ".join(kind + axis for axis in AXES for kind in KINDS)
 
 Row = dict[str, int]  # kind -> number, for one axis
@@ -58,6 +60,20 @@ def sizes_text(sizes: Sequence[int]) -> str:
     axes = AXES[len(AXES) - len(sizes) :]
     text = "".join(f"i{axis}{size}" for axis, size in zip(axes, sizes, strict=True))
     return f"_{text}" if text else ""
+
+
+def read_resized(letters: Mapping[str, int]) -> tuple[Dims, Dims]:
+    """Return the spatial dims of src and dst, at least one. Without oh, both sizes are equal."""
+    rows = _rows(letters).values()
+    if not rows or not all("i" in row for row in rows):
+        raise Misread("shape", "expected the image's size, iw, ih or id")
+    return tuple(row["i"] for row in rows), tuple(row.get("o", row["i"]) for row in rows)
+
+
+def resized_text(src: Sequence[int], dst: Sequence[int]) -> str:
+    """Return the text of two sizes, `_ih5oh10_iw5ow10`: the inverse of `read_resized`."""
+    axes = AXES[len(AXES) - len(src) :]
+    return "".join(f"_i{a}{i}o{a}{o}" for a, i, o in zip(axes, src, dst, strict=True))
 
 
 def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:

@@ -39,6 +39,8 @@ TOGETHER = [
     "--softmax --sdt=f16 --ddt=f32 2x3", "--softmax --sdt=f32 --ddt=bf16 2x3",
     "--reduction --sdt=f32 --ddt=f16 2x3:2x1", "--sum --sdt=f32:bf16 --ddt=f32 2x3",
     "--sdpa --dt=f16 --mask_type=buffer --mdt=f32 1x1x2x3:1x1x3x4:1x1x4x2",
+    "--concat --sdt=f16:bf16 --ddt=f32 2x3:2x1", "--shuffle --dt=f16 2x3",
+    "--resampling --sdt=f16 --ddt=bf16 ic3ih3oh5",
     "--binary --sdt=f16:f32 --ddt=f16 2x3:2x1", "--binary --alg=select --sdt=bf16 2x3:2x3:2x3",
 ]  # fmt: skip
 APART = [
@@ -50,6 +52,9 @@ APART = [
     "--pool --dt=f16:f32 ic3ih4kh2", "--lrn --dt=f16:f32 ic3ih4", "--sum --sdt=f16:f64 2x3",
     "--sdpa --dt=f16:f16:bf16:f16 1x1x2x3:1x1x3x4:1x1x4x2",
     "--softmax --sdt=f16 --ddt=f64 2x3", "--binary --sdt=f16:f32 --ddt=f64 2x3:2x3",
+    "--concat --sdt=f16:f64 2x3:2x1", "--shuffle --dt=f16:f32 2x3",
+    "--shuffle --dir=BWD_D --dt=s8 2x3",
+    "--resampling --dir=BWD_D --sdt=s8 ic3ih3oh5",
     "--eltwise --dt=s8 --alg=tanh 2x3", "--reduction --sdt=f64 2x3:2x1",
 ]  # fmt: skip
 

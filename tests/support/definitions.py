@@ -8,6 +8,7 @@ oneDNN's developer guide.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -410,6 +411,75 @@ def sum_(op: Any, **srcs: Array) -> dict[str, Array]:
     return {"dst": np.array(sum(terms))}
 
 
+def concat(op: Any, **srcs: Array) -> dict[str, Array]:
+    """dst[..., start + j, ...] = src{i}[..., j, ...], where start is the size of all before."""
+    dst = np.empty(op.dst.dims, srcs["src0"].dtype)
+    start = 0
+    for i in range(len(op.srcs)):
+        src = srcs[f"src{i}"]
+        for place in np.ndindex(src.shape):
+            moved = (*place[: op.axis], start + place[op.axis], *place[op.axis + 1 :])
+            dst[moved] = src[place]
+        start += src.shape[op.axis]
+    return {"dst": dst}
+
+
+def shuffle(op: Any, src: Array) -> dict[str, Array]:
+    """dst[u * (C / G) + v] = src[v * G + u] along the axis."""
+    dst = np.empty_like(src)
+    for place in np.ndindex(src.shape):
+        dst[_shuffled(op, place)] = src[place]
+    return {"dst": dst}
+
+
+def shuffle_data(op: Any, diff_dst: Array) -> dict[str, Array]:
+    """diff_src[v * G + u] = diff_dst[u * (C / G) + v] along the axis."""
+    diff_src = np.empty_like(diff_dst)
+    for place in np.ndindex(diff_src.shape):
+        diff_src[place] = diff_dst[_shuffled(op, place)]
+    return {"diff_src": diff_src}
+
+
+def _shuffled(op: Any, place: Place) -> Place:
+    v, u = divmod(place[op.axis], op.group_size)
+    moved = u * (op.result.dims[op.axis] // op.group_size) + v
+    return (*place[: op.axis], moved, *place[op.axis + 1 :])
+
+
+def resampling(op: Any, src: Array) -> dict[str, Array]:
+    """dst = the sum of weights * src at the elements near (o + 1/2) * I / O - 1/2."""
+    dst = np.zeros(op.dst.dims, src.dtype)
+    for place in np.ndindex(dst.shape):
+        for cell, weight in _near(op, place):
+            dst[place] += weight * src[cell]
+    return {"dst": dst}
+
+
+def resampling_data(op: Any, diff_dst: Array) -> dict[str, Array]:
+    """Add weight * diff_dst to diff_src at each element near a place."""
+    diff_src = np.zeros(op.diff_src.dims, diff_dst.dtype)
+    for place in np.ndindex(diff_dst.shape):
+        for cell, weight in _near(op, place):
+            diff_src[cell] += weight * diff_dst[place]
+    return {"diff_src": diff_src}
+
+
+def _near(op: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+    """Yield the elements of src near a place of dst, with weights that are not 0."""
+    along = []
+    for o, inner, outer in zip(place[2:], op.src_role.dims[2:], op.dst_role.dims[2:], strict=True):
+        x = Fraction((2 * o + 1) * inner - outer, 2 * outer)
+        if op.algorithm == "nearest":
+            terms = [(math.floor(x + Fraction(1, 2)), Fraction(1))]
+        else:
+            terms = [(i, 1 - abs(x - i)) for i in range(math.floor(x), math.ceil(x) + 1)]
+        along.append([(min(max(i, 0), inner - 1), weight) for i, weight in terms if weight])
+    for terms in itertools.product(*along):
+        weight = math.prod((weight for _, weight in terms), start=Fraction(1))
+        exact = np.longdouble(weight.numerator) / np.longdouble(weight.denominator)
+        yield (*place[:2], *(i for i, _ in terms)), exact
+
+
 # -- functions of numbers --------------------------------------------------------------------------
 
 NAMES = {
@@ -585,6 +655,7 @@ DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
     dnn.BatchNormalizationForward: normalization,
     dnn.BatchNormalizationBackward: normalization_data,
     dnn.Binary: binary,
+    dnn.Concat: concat,
     dnn.ConvolutionForward: convolution,
     dnn.ConvolutionBackwardData: convolution_data,
     dnn.ConvolutionBackwardWeights: convolution_weights,
@@ -606,6 +677,10 @@ DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
     dnn.Reorder: reorder,
     dnn.RNNForward: recurrent_definitions.forward,
     dnn.RNNBackward: recurrent_definitions.backward,
+    dnn.ResamplingForward: resampling,
+    dnn.ResamplingBackward: resampling_data,
+    dnn.ShuffleForward: shuffle,
+    dnn.ShuffleBackward: shuffle_data,
     dnn.SoftmaxForward: softmax,
     dnn.SoftmaxBackward: softmax_data,
     dnn.Sum: sum_,

@@ -12,6 +12,7 @@ from dnncore import backend as core
 from dnncore.backend import Backend, hookimpl
 
 TABLES = {
+    core.Concat: "concat:TABLE",
     core.ConvolutionForward: "convolution.implementations:FORWARD",
     core.ConvolutionBackwardData: "convolution.implementations:BACKWARD_DATA",
     core.ConvolutionBackwardWeights: "convolution.implementations:BACKWARD_WEIGHTS",
@@ -37,6 +38,10 @@ TABLES = {
     core.GroupNormalizationBackward: "normalization.implementations:BACKWARD",
     core.Binary: "binary:TABLE",
     core.Reduction: "reduction.implementations:TABLE",
+    core.ResamplingForward: "resampling.implementation:TABLE",
+    core.ResamplingBackward: "resampling.implementation:TABLE",
+    core.ShuffleForward: "shuffle:TABLE",
+    core.ShuffleBackward: "shuffle:TABLE",
     core.Sum: "sum:TABLE",
     core.Reorder: "reorder:TABLE",
 }

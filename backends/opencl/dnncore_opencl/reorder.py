@@ -8,20 +8,12 @@ from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_opencl.codegen.vectors import F8, HALVES, INTEGERS, PACKED, TYPES
+from dnncore_opencl.codegen.vectors import F8, HALVES, INTEGERS
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradReorder
 from dnncore_opencl.convolution.winograd.gpu import WinogradPlanesReorder
+from dnncore_opencl.copies.conversion import FLOATS, SMALL, converted, start_copy
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
-
-FLOATS = ("f32", "f64")
-SMALL = (*HALVES, *F8, *PACKED)  # types whose values are floats
-TO_FLOAT = dict.fromkeys(("f32", *SMALL), "{}") | {  # "odd": see odd.cl
-    "f64": "double_to_odd_floatLANES({})",
-    "s32": "int_to_odd_floatLANES({})",
-    "s8": "convert_floatLANES({})",
-    "u8": "convert_floatLANES({})",
-}
 
 
 class Reorder(Elementwise[core.Reorder]):
@@ -36,11 +28,7 @@ class Reorder(Elementwise[core.Reorder]):
         if attr.post_ops or attr.words:
             self._compute_steps(src, dst, attr, work)
             return
-        work.copies_bits = src == dst
-        work.keeps_integers = True
-        if dst in SMALL and "_odd_" in TO_FLOAT[src]:
-            work.snippets.append("odd")
-        work.start(_converted(src, dst, "v0"), work.kind(1))
+        start_copy(work, src, dst)
 
     def _compute_steps(self, src: str, dst: str, attr: Attributes, work: Pass) -> None:
         """Compute the steps in f32, or in f64 if there are only post-ops and a tensor is f64."""
@@ -59,7 +47,7 @@ class Reorder(Elementwise[core.Reorder]):
         if dst in SMALL:
             work.snippets.append("odd")
         if dst != "f64":
-            work.stored = _converted("f64", dst, "x")
+            work.stored = converted("f64", dst, "x")
 
 
 class Transpose(Reorder):
@@ -89,26 +77,6 @@ def _innermost(desc: MemoryDesc) -> int:
     if desc.inner_blocks:
         return desc.inner_blocks[-1][0]
     return min(range(desc.ndims), key=lambda d: desc.strides[d] if desc.dims[d] > 1 else math.inf)
-
-
-def _converted(src: str, dst: str, value: str) -> str:
-    """Return the expression that converts a value. f16 and bf16 are floats, rounded when stored.
-
-    Conversions round to nearest even. Integers saturate, and NaN becomes 0.
-    """
-    if src == dst:
-        return value
-    if dst in SMALL:
-        return TO_FLOAT[src].format(value)
-    if src in SMALL:
-        return _converted("f32", dst, value)
-    convert = f"convert_{TYPES[dst]}LANES"
-    if dst in FLOATS:
-        return f"{convert}({value})"
-    if src in FLOATS:
-        number = f"{value} == {value} ? {value} : 0"
-        return f"{convert}_sat_rte({number})"
-    return f"{convert}_sat({value})"
 
 
 TABLE = (Transpose(), Reorder(), WinogradReorder(), WinogradPlanesReorder())

@@ -108,7 +108,7 @@ class Definition(Implementation[Any]):
         with np.errstate(all="ignore"):
             read = {n: _read(memory) for n, memory in arguments.items() if n not in written}
             inputs = {name: values for name, values in read.items() if name in own}
-            inputs = quantization.converted(op, inputs)
+            inputs = quantization.converted(op, attr, inputs)
             values = self._computed(op, attr, inputs, read)
             x = values[result]
             if attr.dropout:

@@ -15,12 +15,15 @@ import numpy as np
 
 from dnncore.backend import (
     Attributes,
+    Concat,
     ConvolutionForward,
     InnerProductForward,
     MatMul,
     Operation,
     PoolingForward,
     Reorder,
+    ResamplingForward,
+    Shuffle,
     data_type,
 )
 
@@ -40,18 +43,31 @@ def is_stepwise(op: Operation, attr: Attributes) -> bool:
     return is_integer_product(op) or (isinstance(op, Reorder) and bool(attr.words))
 
 
-def converted(op: Operation, inputs: Inputs) -> dict[str, Array]:
+def converted(op: Operation, attr: Attributes, inputs: Inputs) -> dict[str, Array]:
     """Return the inputs. Inputs of s32 are rounded to float32 unless the operation is exact."""
     is_exact = (
         isinstance(op, Reorder)
         or is_integer_product(op)
         or (isinstance(op, PoolingForward) and op.is_max)
     )
-    types = {} if is_exact else {argument.name: desc.data_type for argument, desc in op.tensors()}
+    if is_exact:
+        return dict(inputs)
+    steps = attr.post_ops or attr.dropout or attr.rounding == "stochastic"
+    copies = _is_copy(op) and not steps
+    types = {argument.name: desc.data_type for argument, desc in op.tensors()}
     return {
-        name: in_f32(values) if types.get(name) == "s32" else values
+        name: values
+        if types.get(name) != "s32" or (copies and name not in attr.scales)
+        else in_f32(values)
         for name, values in inputs.items()
     }
+
+
+def _is_copy(op: Operation) -> bool:
+    """Whether elements are only moved. Nearest elements of another type are converted in f32."""
+    if isinstance(op, ResamplingForward):
+        return op.is_nearest and op.src.data_type == op.dst.data_type
+    return isinstance(op, Concat | Shuffle)
 
 
 def in_f32(values: Array) -> Array:

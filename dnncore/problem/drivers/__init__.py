@@ -9,6 +9,7 @@ from dnncore.ops import Operation
 from dnncore.problem.drivers.attention import SDPA
 from dnncore.problem.drivers.batch_normalization import BATCH_NORMALIZATION
 from dnncore.problem.drivers.binary import BINARY
+from dnncore.problem.drivers.concat import CONCAT
 from dnncore.problem.drivers.convolution import CONVOLUTION
 from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.drivers.eltwise import ELTWISE
@@ -20,7 +21,9 @@ from dnncore.problem.drivers.matmul import MATMUL
 from dnncore.problem.drivers.pooling import POOLING
 from dnncore.problem.drivers.reduction import REDUCTION
 from dnncore.problem.drivers.reorder import REORDER
+from dnncore.problem.drivers.resampling import RESAMPLING
 from dnncore.problem.drivers.rnn import RNN
+from dnncore.problem.drivers.shuffle import SHUFFLE
 from dnncore.problem.drivers.softmax import SOFTMAX
 from dnncore.problem.drivers.sum import SUM
 
@@ -43,6 +46,9 @@ _ALL = (
     REDUCTION,
     REORDER,
     RNN,
+    CONCAT,
+    SHUFFLE,
+    RESAMPLING,
 )
 DRIVERS: dict[str, Driver] = {driver.name: driver for driver in _ALL}
 _DRIVER_OF = {kind: driver for driver in DRIVERS.values() for kind in driver.operations}

@@ -171,6 +171,26 @@ OPERATIONS = (
         " dnn.MemoryDesc((2, 3), 'f32', 'ba')), dst=dnn.MemoryDesc((2, 3)))"
     ),
     (
+        "dnn.Concat(srcs=(dnn.MemoryDesc((2, 3)), dnn.MemoryDesc((2, 0)),"
+        " dnn.MemoryDesc((2, 1), 'f32', 'ba')), dst=dnn.MemoryDesc((2, 4)), axis=1)"
+    ),
+    (
+        "dnn.ShuffleForward('forward_training', src=dnn.MemoryDesc((2, 6, 3)),"
+        " dst=dnn.MemoryDesc((2, 6, 3), 'f32', 'any'), axis=1, group_size=2)"
+    ),
+    (
+        "dnn.ShuffleBackward(diff_src=dnn.MemoryDesc((2, 6)), diff_dst=dnn.MemoryDesc((2, 6)),"
+        " axis=1, group_size=3)"
+    ),
+    (
+        "dnn.ResamplingForward('forward_inference', 'linear', src=dnn.MemoryDesc((2, 3, 4)),"
+        " dst=dnn.MemoryDesc((2, 3, 7), 'f32', 'any'))"
+    ),
+    (
+        "dnn.ResamplingBackward('nearest', diff_src=dnn.MemoryDesc((2, 3, 4, 2)),"
+        " diff_dst=dnn.MemoryDesc((2, 3, 7, 1)))"
+    ),
+    (
         "dnn.Reduction('norm_lp_sum', src=dnn.MemoryDesc((2, 5, 3)),"
         " dst=dnn.MemoryDesc((2, 1, 3), 'f32', 'any'), p=2.0, eps=0.5)"
     ),

@@ -64,6 +64,9 @@ IN_FOUR_DIMS = {
     "--sum --sdt=f32:f32 --scales=2:-3": "2x3x4x5",
     "--reduction --alg=sum": "2x3x4x5x6:2x3x4x5x1",
     "--reorder --stag=abx --dtag=axb": "2x3x4x5",
+    "--concat": "2x1x4x5:2x2x4x5",
+    "--shuffle --axis=2 --group=2": "2x3x4x5",
+    "--resampling --alg=linear": "mb2ic3_ih3oh4_iw7ow5",
 }
 WITH_SLOPES = (
     "--conv",
@@ -72,6 +75,8 @@ WITH_SLOPES = (
     "--softmax --dtag=abx",
     "--sdpa",
     "--eltwise --alg=tanh",
+    "--shuffle --axis=2 --group=2",
+    "--resampling --alg=linear",
 )
 
 

@@ -11,7 +11,8 @@ from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar, get_args
 
 from dnncore.attributes import ROUNDED, Accumulation
-from dnncore.ops import Operation, Sum
+from dnncore.ops import Operation
+from dnncore.ops.sources import Sources
 from dnncore.ops.types import Row
 from dnncore.problem.tensors import joined
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
@@ -80,7 +81,7 @@ def with_types(op: Operation, types: Mapping[str, str]) -> Operation:
     changed: dict[str, Any] = {
         name: getattr(op, name).with_data_type(word) for name, word in types.items() if name in own
     }
-    if isinstance(op, Sum):
+    if isinstance(op, Sources):
         changed["srcs"] = tuple(
             desc.with_data_type(types.get(f"src{i}", desc.data_type))
             for i, desc in enumerate(op.srcs)

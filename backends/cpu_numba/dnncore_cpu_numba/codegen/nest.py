@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dnncore.backend import BuildError, MemoryDesc
@@ -110,18 +110,35 @@ def _even_length(extent: int, longest: int) -> int:
     return max(lengths, key=lambda n: (n % _LINE == 0, n), default=longest)
 
 
+@dataclass(frozen=True)
+class Shift:
+    """Where the elements of a nest begin in each tensor along one dim: at its place `starts`."""
+
+    dim: int
+    starts: tuple[int, ...]
+
+
 def nests(
-    dims: Sequence[int], descs: Sequence[MemoryDesc], without: Sequence[int] = ()
+    dims: Sequence[int],
+    descs: Sequence[MemoryDesc],
+    without: Sequence[int] = (),
+    shift: Shift | None = None,
 ) -> list[Nest]:
     """Return nests that cover the logical elements of `dims`.
 
     A tensor's dim of size 1 is broadcast. If a tensor's dim divides the dim of `dims`, each of its
     elements serves several neighbouring places.
 
-    without: dims of which only place 0 is covered.
+    without: dims of which only place 0 is covered. shift: for parts of larger tensors.
     """
     ranges = [(0, min(n, 1) if dim in without else n) for dim, n in enumerate(dims)]
-    return _cross(ranges, dims, descs)
+    return _cross(ranges, dims, descs, shift)
+
+
+def places(desc: MemoryDesc, dim: int, indices: Iterable[int]) -> list[int]:
+    """Return the offsets of places along one dim, in elements."""
+    size = desc.dims[dim]
+    return [_offset(desc, dim, int(index), size) for index in indices]
 
 
 def padding(desc: MemoryDesc) -> list[Nest]:
@@ -136,12 +153,20 @@ def padding(desc: MemoryDesc) -> list[Nest]:
 
 
 def _cross(
-    ranges: Sequence[tuple[int, int]], dims: Sequence[int], descs: Sequence[MemoryDesc]
+    ranges: Sequence[tuple[int, int]],
+    dims: Sequence[int],
+    descs: Sequence[MemoryDesc],
+    shift: Shift | None = None,
 ) -> list[Nest]:
     """Return nests of all combinations of the pieces of the dims."""
     if any(start >= stop for start, stop in ranges):
         return []
-    pieces = [list(_pieces(dim, dims[dim], *r, descs)) for dim, r in enumerate(ranges)]
+    pieces = [
+        list(_shifted(dim, dims[dim], shift.starts, descs))
+        if shift and dim == shift.dim
+        else list(_pieces(dim, dims[dim], *r, descs))
+        for dim, r in enumerate(ranges)
+    ]
     found = []
     for combination in itertools.product(*pieces):
         offsets = [desc.offset0 for desc in descs]
@@ -178,6 +203,46 @@ def _pieces(
         loops = [Loop(n, offsets(s)) for n, s in zip(extents, steps[level:], strict=True)]
         yield Nest(offsets(place), tuple(loops))
         place += count * steps[level]
+
+
+def _shifted(
+    dim: int, size: int, starts: Sequence[int], descs: Sequence[MemoryDesc]
+) -> Iterator[Nest]:
+    """Divide `size` places of one dim, which begin at another place of each tensor.
+
+    The pieces end at the boundaries of the tensors' innermost blocks. Their pattern is repeated
+    after the least common multiple of all blocks.
+    """
+    blocks = [[block for blocked, block in desc.inner_blocks if blocked == dim] for desc in descs]
+    period = math.lcm(*(math.prod(own) for own in blocks))
+    if all(start % math.prod(own) == 0 for start, own in zip(starts, blocks, strict=True)):
+        moved = [_offset(d, dim, start, size) for d, start in zip(descs, starts, strict=True)]
+        for piece in _pieces(dim, size, 0, size, descs):
+            yield Nest(tuple(map(int.__add__, piece.offsets, moved)), piece.loops)
+        return
+
+    def offsets(place: int) -> tuple[int, ...]:
+        places = zip(descs, starts, strict=True)
+        return tuple(_offset(desc, dim, start + place, size) for desc, start in places)
+
+    def strides(place: int, step: int) -> tuple[int, ...]:
+        return tuple(map(int.__sub__, offsets(place + step), offsets(place)))
+
+    cuts = {
+        cut
+        for start, own in zip(starts, blocks, strict=True)
+        if own
+        for cut in range(-start % own[-1], min(size, period), own[-1])
+    }
+    ends = sorted({0, *cuts, period})
+    for begin, end in itertools.pairwise(ends):
+        whole = max(0, size - end + period) // period
+        inner = Loop(end - begin, strides(begin, 1 if end > begin + 1 else 0))
+        if whole:
+            yield Nest(offsets(begin), (Loop(whole, strides(begin, period)), inner))
+        last = begin + whole * period
+        if last < size:
+            yield Nest(offsets(last), (Loop(size - last, inner.strides),))
 
 
 def _block_steps(dim: int, size: int, descs: Sequence[MemoryDesc]) -> list[int]:

@@ -21,7 +21,7 @@ from dnncore_cpu_numba.codegen.type_conversion import (
     pair_as_f32,
     pair_from_f32,
 )
-from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I32, I64, bytes_of
+from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I16, I32, I64, bytes_of
 
 _F64 = ir.DoubleType()
 
@@ -56,7 +56,7 @@ def _loader(numba_type, element):
     @emitted(numba_type, types.int64, types.int64)
     def load(builder, address, index):
         value = builder.load(_pointer(builder, address, index, element), align=bytes_of(element))
-        return builder.sext(value, I64) if element in (I8, I32) else value
+        return builder.sext(value, I64) if element in (I8, I16, I32) else value
 
     return load
 
@@ -66,7 +66,7 @@ def _storer(numba_type, element):
 
     @emitted(types.void, types.int64, types.int64, numba_type)
     def store(builder, address, index, value):
-        value = builder.trunc(value, element) if element in (I8, I32) else value
+        value = builder.trunc(value, element) if element in (I8, I16, I32) else value
         builder.store(value, _pointer(builder, address, index, element), align=bytes_of(element))
 
     return store
@@ -81,6 +81,7 @@ load_f32 = _loader(types.float32, F32)
 load_f64 = _loader(types.float64, _F64)
 load_i64 = _loader(types.int64, I64)
 load_i32 = _loader(types.int64, I32)
+load_s16 = _loader(types.int64, I16)
 load_s8 = _loader(types.int64, I8)
 
 
@@ -144,6 +145,7 @@ def store_pair_bf16(builder, address, index, low, high):
 
 store_i64 = _storer(types.int64, I64)
 store_i32 = _storer(types.int64, I32)
+store_i16 = _storer(types.int64, I16)
 store_i8 = _storer(types.int64, I8)
 
 f32_to_bits = _bitcast(types.float32, types.int32, I32)

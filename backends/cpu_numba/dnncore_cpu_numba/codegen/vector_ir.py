@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen.call_schema import Record
 
-I8, I32, I64 = (ir.IntType(width) for width in (8, 32, 64))
+I8, I16, I32, I64 = (ir.IntType(width) for width in (8, 16, 32, 64))
 F32 = ir.FloatType()
 POINTER = ir.PointerType()
 Value: TypeAlias = Any  # of LLVM IR; llvmlite has no types

@@ -34,14 +34,21 @@ def copy_steps(dst: Tensor, src: Tensor, *, flipped: bool = False) -> list[Step]
 
     The dims of src may be larger. Elements outside the dims of dst are not copied.
     """
-    steps = []
-    for nest in nests(dst.desc.dims, (dst.desc, src.desc)):
-        tiles = _tiled(nest.ordered())
-        steps += [
-            _transposed(part, dst, src, flipped=flipped) or _rows(part, dst, src, flipped=flipped)
-            for part in tiles
-        ]
-    return steps
+    return copies_of_nests(nests(dst.desc.dims, (dst.desc, src.desc)), dst, src, flipped=flipped)
+
+
+def copies_of_nests(
+    parts: Sequence[Nest], dst: Tensor, src: Tensor, *, flipped: bool = False
+) -> list[Step]:
+    """Return the steps that copy the elements of nests of dst and src.
+
+    Nothing is copied if the elements are the same memory.
+    """
+    return [
+        _transposed(tile, dst, src, flipped=flipped) or _rows(tile, dst, src, flipped=flipped)
+        for nest in parts
+        for tile in _tiled(nest.ordered())
+    ]
 
 
 @task(Record(
@@ -59,7 +66,8 @@ def _copy(params, begin, end):
         dst, src = tensors.dst, tensors.src
         streams = params.streamed != 0 and dst % LINE == 0
         kernel = params.streamed if streams else params.kernel
-        COPY_CALL.call(kernel, src=src, dst=dst, shape=params.shape)
+        if src != dst:
+            COPY_CALL.call(kernel, src=src, dst=dst, shape=params.shape)
         advance(params.nest, position, tensors, 1)
 
 

@@ -15,6 +15,7 @@ from dnncore_cpu_numba.codegen.nest import (
     NEST,
     Loop,
     Nest,
+    Shift,
     advance,
     nests,
     padding,
@@ -62,21 +63,26 @@ MOVING = Record("tensor of a loop", ("address", "address"), ("column", "elements
 
 
 def chain_steps(
-    dims: Sequence[int], tensors: Sequence[Tensor], stages: Sequence[Stage], held: str = "f32"
+    dims: Sequence[int],
+    tensors: Sequence[Tensor],
+    stages: Sequence[Stage],
+    held: str = "f32",
+    shift: Shift | None = None,
 ) -> list[Step]:
     """Return the steps of dst = chain(src).
 
     tensors: dst, src, then the stages' operands, of any types. A dim of size 1 is broadcast to
     `dims`. If a tensor's dim divides the dim of `dims`, each of its elements serves several
     neighbouring places. held: the type in which stages compute, f32 or f64. The result is rounded
-    once.
+    once. shift: for a part of dst; the padding is then undefined.
     """
     chain = _Chain(tensors, stages, held)
     steps: list[Step] = []
-    for nest in nests(_covered(dims, chain.descs), chain.descs):
+    sizes = dims if shift else _covered(dims, chain.descs)
+    for nest in nests(sizes, chain.descs, shift=shift):
         ordered = nest.ordered()
         steps += chain.in_tiles(ordered) if len(ordered.loops) > 1 else [chain.along(ordered)]
-    return steps + zero_padding(tensors[0])
+    return steps if shift else steps + zero_padding(tensors[0])
 
 
 class _Chain:

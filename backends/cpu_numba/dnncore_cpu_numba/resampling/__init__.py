@@ -1,0 +1,1 @@
+"""Resampling: `implementation.py` divides the tensors, `rows_task.py` computes rows."""

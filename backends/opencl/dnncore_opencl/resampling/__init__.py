@@ -1,0 +1,1 @@
+"""Resampling: one kernel of sums over taps, forward and backward."""

@@ -1,0 +1,78 @@
+"""Images of another size: `ResamplingForward`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnncore.errors import DescriptorError
+from dnncore.functional.call import EngineLike, Plan, call
+from dnncore.functional.operands import Operand, Result, Values, check_rank, result_desc
+from dnncore.ops import ResamplingForward
+from dnncore.ops.window import entries
+
+__all__ = ["resample"]
+
+Factors = float | Sequence[float]
+
+
+def resample(
+    src: Values,
+    size: int | Sequence[int] | None = None,
+    *,
+    factors: Factors | None = None,
+    algorithm: str = "nearest",
+    engine: EngineLike = None,
+) -> Result:
+    """dst is src with another image size: src (N, C, spatial dims), 1 to 3 spatial dims.
+
+    size: the spatial dims of dst, one number for all or one for each.
+    factors: instead of `size`, what the sizes of src are multiplied by; sizes are rounded down.
+    algorithm: "nearest" or "linear" (bilinear, trilinear), as `dnncore.ops.resampling` defines.
+
+    torch's `interpolate` has the modes "nearest-exact" and "linear" with align_corners=False.
+
+    >>> resample([[[0, 8]]], 4, algorithm="linear").tolist()
+    [[[0.0, 2.0, 6.0, 8.0]]]
+    """
+    kept = tuple(factors) if isinstance(factors, Sequence) else factors
+    sizes = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else size
+    return call(_resample, "resample", {"src": src}, engine, sizes, kept, algorithm)
+
+
+def _resample(
+    function: str,
+    operands: dict[str, Operand],
+    size: int | Sequence[int] | None,
+    factors: Factors | None,
+    algorithm: str,
+) -> Plan:
+    x = operands["src"]
+    check_rank(function, "src", x, "(N, C, spatial dims)", 3, 4, 5)
+    spatial = x.shape[2:]
+    if (size is None) == (factors is None):
+        raise DescriptorError(
+            f"{function}: give either size or factors; got size {size!r} and factors {factors!r}"
+        )
+    if factors is not None:
+        sizes = _multiplied(function, spatial, factors)
+    else:
+        assert size is not None
+        sizes = entries(function, "size", size, len(spatial))
+    if min(sizes, default=0) < 0:
+        raise DescriptorError(f"{function}: size must not be negative; got {size!r}")
+    dst = result_desc((*x.shape[:2], *sizes), x)
+    return Plan(ResamplingForward("forward_inference", algorithm, src=x.desc, dst=dst))
+
+
+def _multiplied(function: str, spatial: Sequence[int], factors: Factors) -> tuple[int, ...]:
+    each = factors if isinstance(factors, Sequence) else (factors,) * len(spatial)
+    try:
+        sizes = tuple(int(n * factor) for n, factor in zip(spatial, each, strict=True))
+    except (TypeError, ValueError, OverflowError):
+        sizes = (-1,)
+    if min(sizes) < 0:
+        raise DescriptorError(
+            f"{function}: factors must be one number of at least 0, or one for each of"
+            f" {len(spatial)} spatial dims; got {factors!r}"
+        )
+    return sizes
