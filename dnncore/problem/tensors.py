@@ -199,7 +199,8 @@ def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
     types = {role: joined(desc.data_type for desc in group) for role, group in roles.items()}
     written = {FORMAT_OPTIONS[role]: joined(map(format_text, g)) for role, g in roles.items()}
     if "tag" in defaults and written["stag"] == written["dtag"]:
-        written = {"tag": written["stag"]}
+        written = {**written, "tag": written["stag"]}
+        del written["stag"], written["dtag"]
     written["dt"] = joined(text for role, text in types.items() if role not in BESIDE)
     written |= {TYPE_OPTIONS[role]: types[role] for role in types if role in TYPE_OPTIONS}
     return {option: text for option, text in written.items() if option in defaults}
