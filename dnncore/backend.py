@@ -41,6 +41,7 @@ preceding minor version.
      acceptance. Objects of the runtime become memories (`Engine.wrap`, `place`, `is_read_only`),
      buffers pass by DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
      `Backend.array_kinds`.
+1.2  `Composition` offers an operation as steps of other operations; `deconvolutions`.
 
 Formats of a backend's own
 --------------------------
@@ -114,6 +115,7 @@ from dnncore.ops import __all__ as _operations
 from dnncore.ops.attention import Attention
 from dnncore.ops.batch_normalization import BatchNormalization
 from dnncore.ops.convolution import Convolution
+from dnncore.ops.deconvolution import Deconvolution
 from dnncore.ops.eltwise import Eltwise
 from dnncore.ops.group_normalization import GroupNormalization
 from dnncore.ops.inner_product import InnerProduct
@@ -133,9 +135,12 @@ from dnncore.tensors.datatypes import from_numpy_dtype as data_type_of
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
+    from dnncore.composition.composition import Composition
+    from dnncore.composition.deconvolution import deconvolutions
+    from dnncore.composition.steps import CannotCompose, Room, Steps
     from dnncore.selection.primitive_desc import PrimitiveDesc
 
-API_VERSION = "1.1"
+API_VERSION = "1.2"
 """The version of this contract, "major.minor"."""
 
 hookimpl = pluggy.HookimplMarker("dnncore")
@@ -374,7 +379,10 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "BatchNormalization",
     "Buffer",
     "BuildError",
+    "CannotCompose",
+    "Composition",
     "Convolution",
+    "Deconvolution",
     "DescriptorError",
     "Device",
     "DeviceArrays",
@@ -414,12 +422,14 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "RefusalKind",
     "Refused",
     "Resampling",
+    "Room",
     "Run",
     "Scales",
     "Scratchpad",
     "Shuffle",
     "Softmax",
     "Sources",
+    "Steps",
     "Stream",
     "TimedEvent",
     "Wrapped",
@@ -429,6 +439,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "check_size",
     "data_type",
     "data_type_of",
+    "deconvolutions",
     "hold_at_fork",
     "holding",
     "hookimpl",
@@ -441,3 +452,23 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "uninterrupted",
     *_operations,
 ]
+
+
+_COMPOSITION = {
+    "Composition": "composition",
+    "CannotCompose": "steps",
+    "Room": "steps",
+    "Steps": "steps",
+    "deconvolutions": "deconvolution",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the names of compositions on first use, because they use the selection."""
+    if name not in _COMPOSITION:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dnncore.forking import import_held
+
+    module = uninterrupted(import_held, f"dnncore.composition.{_COMPOSITION[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value

@@ -15,7 +15,13 @@ from ml_dtypes import iinfo
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.rounding import ROUNDOFF, Array, Noise
 from dnncore.attributes import Attributes, PostOp
-from dnncore.ops import ConvolutionForward, InnerProductForward, MatMul, Operation
+from dnncore.ops import (
+    ConvolutionForward,
+    DeconvolutionForward,
+    InnerProductForward,
+    MatMul,
+    Operation,
+)
 from dnncore.ops.sources import Sources
 from dnncore.tensors.datatypes import data_type
 
@@ -24,6 +30,9 @@ __all__ = ["allowed_steps", "dequantized", "dropped", "in_f32", "is_exact", "is_
 
 UNCHANGED = ("workspace", "src2")
 """Arguments that are not numbers: places and conditions."""
+
+PRODUCTS = (ConvolutionForward, DeconvolutionForward, InnerProductForward, MatMul)
+"""The operations that may add up products of integers."""
 
 EXACT = ("relu", "clip", "clip_v2", "abs", "linear")
 """Algorithms of eltwise whose roundings docs/types.md defines."""
@@ -47,7 +56,7 @@ def in_f32(op: Operation) -> Operation:
 
 def is_integer_product(op: Operation) -> bool:
     """Whether the operation adds up products of integers."""
-    if not isinstance(op, ConvolutionForward | InnerProductForward | MatMul):
+    if not isinstance(op, PRODUCTS):
         return False
     return not any(data_type(desc.data_type).is_float for desc in (op.src, op.weights))
 

@@ -8,8 +8,8 @@ Inputs may be:
 - float32 arrays of numpy. The CPU reads them without a copy if they are row-major;
 - arrays of types whose values float32 represents exactly: float16, bfloat16, booleans and integers
   of 8 and 16 bits;
-- float64 arrays, in the functions whose operation takes f64: convolution, linear, matmul, pooling,
-  softmax and the functions of eltwise. They are computed in float64;
+- float64 arrays, in the functions whose operation takes f64: convolution, deconvolution, linear,
+  matmul, pooling, softmax and the functions of eltwise. They are computed in float64;
 - Python's numbers and nested lists, which are rounded to the type of the computation;
 - tensors of torch in host memory, without gradients. The result is a tensor;
 - arrays of pyopencl. The result is one on the same queue, and nothing is copied to the host;
@@ -60,6 +60,7 @@ from dnncore.functional.binary import (
 )
 from dnncore.functional.concat import concat
 from dnncore.functional.convolution import conv1d, conv2d, conv3d
+from dnncore.functional.deconvolution import deconv1d, deconv2d, deconv3d
 from dnncore.functional.eltwise import (
     abs,
     clip,
@@ -125,6 +126,9 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "deconv1d",
+    "deconv2d",
+    "deconv3d",
     "div",
     "elu",
     "eq",
@@ -188,6 +192,9 @@ ELSEWHERE = {
     "cat": "concat",
     "channel_shuffle": "shuffle(src, channels // groups)",
     "concatenate": "concat",
+    "conv_transpose1d": "deconv1d",
+    "conv_transpose2d": "deconv2d",
+    "conv_transpose3d": "deconv3d",
     "gelu": "gelu_erf or gelu_tanh",
     "group_normalization": "group_norm",
     "hardtanh": "clip(src, alpha, beta)",

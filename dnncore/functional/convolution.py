@@ -29,7 +29,7 @@ from dnncore.functional.operands import Operand, Result, Values, check_rank, des
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import ConvolutionForward
 
-__all__ = ["conv1d", "conv2d", "conv3d"]
+__all__ = ["KERNEL", "conv1d", "conv2d", "conv3d", "grouped"]
 
 KERNEL = {1: "KW", 2: "KH, KW", 3: "KD, KH, KW"}
 
@@ -49,7 +49,7 @@ def _convolution(
     check_rank(function, "src", x, f"(N, IC, {IMAGE[spatial]})", rank)
     shape = f"(OC, IC / G, {KERNEL[spatial]}) or (G, OC / G, IC / G, {KERNEL[spatial]})"
     check_rank(function, "weights", w, shape, rank, rank + 1)
-    w = operands["weights"] = _grouped(function, x, w, groups)
+    w = operands["weights"] = grouped(function, x, w, groups)
     fields, output = window(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)
     channels = w.shape[0] * (w.shape[1] if w.ndim > rank else 1)
     dst = result_desc((x.shape[0], channels, *output), x)
@@ -57,7 +57,7 @@ def _convolution(
     return Plan(op, post_ops=post_ops(function, activation))
 
 
-def _grouped(function: str, src: Operand, weights: Operand, groups: int | None) -> Operand:
+def grouped(function: str, src: Operand, weights: Operand, groups: int | None) -> Operand:
     """Return `weights`, with the groups as first dim if `groups` is above 1.
 
     Raises `DescriptorError` if `groups` is not a positive integer or does not fit the tensors.

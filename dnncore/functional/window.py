@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dnncore.errors import DescriptorError
 from dnncore.ops.window import SPATIAL, effective_kernel, entries, window_output
 
-__all__ = ["IMAGE", "Padding", "Sizes", "window"]
+__all__ = ["IMAGE", "Padding", "Sizes", "spread", "window"]
 
 IMAGE = {1: "W", 2: "H, W", 3: "D, H, W"}
 """Number of spatial dims -> their names."""
@@ -37,30 +37,68 @@ def window(
     Raises `DescriptorError` for options of another form and for a kernel that is larger than the
     padded image. The operation checks the range of the numbers.
     """
-    spatial = len(sizes)
-    steps = entries(function, "strides", strides, spatial)
-    skips = entries(function, "dilations", dilations, spatial)
-    if isinstance(padding, str):
-        padding = _named(function, padding, kernel, steps, skips)
-    left, right = zip(*_pairs(function, padding, spatial), strict=True)
-    fields = {
-        "strides": steps,
-        "dilations": skips,
-        "padding_l": entries(function, "padding", left, spatial),
-        "padding_r": entries(function, "padding", right, spatial),
-    }
+    fields = _fields(function, len(sizes), kernel, strides, padding, dilations)
     output = []
     for i, geometry in enumerate(zip(sizes, kernel, *fields.values(), strict=True)):
         size, taps, stride, dilation, before, after = geometry
         span = effective_kernel(taps, dilation)
         if span > size + before + after:
             raise DescriptorError(
-                f"{function}: the kernel spans {span} cells along {SPATIAL[i - spatial]} but src"
-                f" has {size} + padding {before} + {after}; pad it or use a smaller kernel"
+                f"{function}: the kernel spans {span} cells along {SPATIAL[i - len(sizes)]} but"
+                f" src has {size} + padding {before} + {after}; pad it or use a smaller kernel"
             )
         # The operation refuses a stride below 1.
         output.append(window_output(size, taps, max(stride, 1), dilation, before, after))
     return fields, tuple(output)
+
+
+def spread(
+    function: str,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sizes,
+    padding: Padding,
+    dilations: Sizes,
+) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return the fields for windows in the output, one for each cell of an image of these sizes,
+    and the output sizes.
+
+    Raises `DescriptorError` for options of another form and for padding beyond the output.
+    """
+    fields = _fields(function, len(sizes), kernel, strides, padding, dilations)
+    output = []
+    for i, geometry in enumerate(zip(sizes, kernel, *fields.values(), strict=True)):
+        size, taps, stride, dilation, before, after = geometry
+        whole = (size - 1) * stride + effective_kernel(taps, dilation)
+        if before + after > whole:
+            raise DescriptorError(
+                f"{function}: padding {before} + {after} cuts off more than the {whole} cells along"
+                f" {SPATIAL[i - len(sizes)]}; use less"
+            )
+        output.append(whole - before - after)
+    return fields, tuple(output)
+
+
+def _fields(
+    function: str,
+    spatial: int,
+    kernel: Sequence[int],
+    strides: Sizes,
+    padding: Padding,
+    dilations: Sizes,
+) -> dict[str, Any]:
+    """Return the fields of the operation for these options."""
+    steps = entries(function, "strides", strides, spatial)
+    skips = entries(function, "dilations", dilations, spatial)
+    if isinstance(padding, str):
+        padding = _named(function, padding, kernel, steps, skips)
+    left, right = zip(*_pairs(function, padding, spatial), strict=True)
+    return {
+        "strides": steps,
+        "dilations": skips,
+        "padding_l": entries(function, "padding", left, spatial),
+        "padding_r": entries(function, "padding", right, spatial),
+    }
 
 
 def _named(

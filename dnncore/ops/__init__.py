@@ -15,6 +15,11 @@ from dnncore.ops.convolution import (
     ConvolutionBackwardWeights,
     ConvolutionForward,
 )
+from dnncore.ops.deconvolution import (
+    DeconvolutionBackwardData,
+    DeconvolutionBackwardWeights,
+    DeconvolutionForward,
+)
 from dnncore.ops.eltwise import EltwiseBackward, EltwiseForward
 from dnncore.ops.group_normalization import (
     GroupNormalizationBackward,
@@ -52,6 +57,9 @@ __all__ = [
     "ConvolutionBackwardData",
     "ConvolutionBackwardWeights",
     "ConvolutionForward",
+    "DeconvolutionBackwardData",
+    "DeconvolutionBackwardWeights",
+    "DeconvolutionForward",
     "EltwiseBackward",
     "EltwiseForward",
     "GroupNormalizationBackward",

@@ -39,8 +39,6 @@ __all__ = [
     "ConvolutionForward",
 ]
 
-ALGORITHMS = ("direct", "winograd", "auto")
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Convolution(Windowed, Operation):
@@ -51,12 +49,13 @@ class _Convolution(Windowed, Operation):
     WEIGHTS: ClassVar[str] = "weights"
     BIAS: ClassVar[str] = "bias"
     DST: ClassVar[str] = "dst"
+    ALGORITHMS: ClassVar[tuple[str, ...]] = ("direct", "winograd", "auto")
 
     algorithm: str = "direct"
 
     def __post_init__(self) -> None:
         self._check_descs()
-        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
+        check_algorithm(self.KIND, self.algorithm, self.ALGORITHMS)
         self._check_types()
         x, w, y = self.src_role, self.weights_role, self.dst_role
         if not 3 <= x.ndims <= 5:
@@ -82,9 +81,14 @@ class _Convolution(Windowed, Operation):
                 f"{self.DST} must begin with {(x.dims[0], groups * oc)}, {self.SRC}'s batch and"
                 f" {self.WEIGHTS}' output channels; got {y.dims[:2]}"
             )
-        self._check_output(self.KIND, x.dims[2:], taps, y.dims[2:], self.DST)
+        self._check_windows(taps)
         if self.bias_role is not None:
             self._check_dims(self.BIAS, (groups * oc,), "one value per output channel")
+
+    def _check_windows(self, taps: Sequence[int]) -> None:
+        """Check that dst has one place per window in src."""
+        x, y = self.src_role.dims[2:], self.dst_role.dims[2:]
+        self._check_output(self.KIND, x, taps, y, self.DST)
 
     @property
     def src_role(self) -> MemoryDesc:

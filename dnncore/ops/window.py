@@ -67,9 +67,13 @@ class Windowed:
             object.__setattr__(self, name, value)
 
     def _check_output(
-        self, kind: str, src: Sequence[int], kernel: Sequence[int], dst: Sequence[int], name: str
-    ) -> None:
-        """Check that dst's spatial dims are those of src under this window."""
+        self, kind: str, src: Sequence[int], kernel: Sequence[int], dst: Sequence[int], name: str,
+        image: str = "src",
+    ) -> None:  # fmt: skip
+        """Check that dst's spatial dims are those of src under this window.
+
+        name: of dst in messages. image: of src.
+        """
         names = SPATIAL[-len(src) :]
         for i, (size, k, got) in enumerate(zip(src, kernel, dst, strict=True)):
             geometry = (self.strides[i], self.dilations[i], self.padding_l[i], self.padding_r[i])
@@ -77,7 +81,7 @@ class Windowed:
             if got != expected:
                 raise DescriptorError(
                     f"{kind}: {name} must be {expected} along {names[i]}, that is"
-                    f" (src {size} - kernel {effective_kernel(k, self.dilations[i])}"
+                    f" ({image} {size} - kernel {effective_kernel(k, self.dilations[i])}"
                     f" + padding {self.padding_l[i]} + {self.padding_r[i]})"
                     f" / stride {self.strides[i]} + 1; got {got}"
                 )

@@ -22,6 +22,7 @@ from dnncore.attributes import Attributes
 from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.ops import EltwiseBackward, MatMul, Operation
 from dnncore.ops.convolution import Convolution
+from dnncore.ops.deconvolution import Deconvolution
 from dnncore.ops.inner_product import InnerProduct
 from dnncore.ops.sources import Sources
 from dnncore.problem import attributes
@@ -337,7 +338,9 @@ def _dims(op: Operation, argument: str, tensor: _Tensor) -> Dims:
     if isinstance(op, MatMul):
         settings = {"memory_descriptors": tensor.text}
         return masked(settings, "memory_descriptors", tensor.mask, op.dst.dims)
-    assert isinstance(op, Convolution | InnerProduct)  # no other operation has a bias
+    assert isinstance(
+        op, Convolution | Deconvolution | InnerProduct
+    )  # no other operation has a bias
     return (op.dst_role.dims[1],)
 
 

@@ -52,25 +52,27 @@ def printed(driver: Driver, settings: Settings, defaults: Settings, name: str) -
         for option, default in defaults.items()
         if (settings[option] != default or option in driver.always_printed) and option != "mb"
     ]
-    shape = _shape(driver.printed_shape, settings["shape"], settings.get("mb", ""))
+    shape = _shape(
+        driver.printed_shape, settings["shape"], settings.get("mb", ""), driver.is_transposed
+    )
     quoted = f'n"{name}"' if name else ""
     between = "_" if name and not driver.printed_shape else ""
     return " ".join([f"--{driver.name}", *options, shape + between + quoted])
 
 
 @lru_cache(maxsize=4096)
-def _shape(order: str, shape: str, mb: str) -> str:
+def _shape(order: str, shape: str, mb: str, transposed: bool) -> str:
     own_mb = mb.lstrip("0")
     if order:
         letters = read_letters({"shape": shape}, LETTERS, REALS, needed="")
         letters |= {"mb": int(own_mb)} if own_mb.isdecimal() else {}
-        return "".join(_pieces(order.split(), letters))
+        return "".join(_pieces(order.split(), letters, transposed))
     first, by, rest = shape.partition("x")
     return (own_mb or first) + by + rest
 
 
-def _pieces(order: list[str], letters: dict[str, Any]) -> Iterator[str]:
-    axes = axes_of(letters, has_window="k*" in order)
+def _pieces(order: list[str], letters: dict[str, Any], transposed: bool) -> Iterator[str]:
+    axes = axes_of(letters, has_window="k*" in order, transposed=transposed)
     distinct = len(set(axes.values())) > 1
     shown = axes if distinct else dict(list(axes.items())[:1])
     for word in order:

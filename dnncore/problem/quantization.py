@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args
 
 from dnncore.attributes import Accumulation, Attributes
 from dnncore.errors import DescriptorError
-from dnncore.ops import Binary, ConvolutionForward, MatMul, Operation
+from dnncore.ops import Binary, ConvolutionForward, DeconvolutionForward, MatMul, Operation
 from dnncore.ops.sources import Sources
 from dnncore.problem.settings import (
     Misread,
@@ -103,7 +103,8 @@ def _mask(settings: Settings, option: str, word: str, name: str, op: Operation) 
     named = {"common": 0, "host_scalar": 0, "per_dim_01": 3, "per_tensor": (1 << ndims) - 1}
     named |= {f"per_dim_{d}": 1 << d for d in range(4)}
     named |= {"per_oc": 2, "per_ocic": 3}
-    if name == "weights" and isinstance(op, ConvolutionForward) and ndims > op.src.ndims:
+    windows = (ConvolutionForward, DeconvolutionForward)
+    if name == "weights" and isinstance(op, windows) and ndims > op.src.ndims:
         named |= {"per_oc": 3, "per_ocic": 6}
     elif name == "weights" and not isinstance(op, MatMul):
         named["per_oc"] = 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dnncore.errors import DescriptorError
 from dnncore.ops.convolution import Convolution
+from dnncore.ops.deconvolution import Deconvolution
 from dnncore.ops.pooling import Pooling
 from dnncore.ops.window import Windowed, effective_kernel, window_output
 from dnncore.problem.settings import Dims, Misread
@@ -76,20 +77,24 @@ def resized_text(src: Sequence[int], dst: Sequence[int]) -> str:
     return "".join(f"_i{a}{i}o{a}{o}" for a, i, o in zip(axes, src, dst, strict=True))
 
 
-def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
+def read_spatial(
+    letters: Mapping[str, int], kind: type[Windowed], *, transposed: bool = False
+) -> Window:
     """Return spatial dims with a window, at least one, for an operation of this type.
 
     dh 0 is dense. Without oh, the padding is the same on both sides, and its default is 0. Without
     ph, oh determines the padding, and half of it is at the start. prh gives the right padding if it
     differs from the one that oh determines. Raises `DescriptorError` if the kernel does not fit.
+
+    transposed: the windows lie in dst, and src has a place for each, as in deconvolution.
     """
-    completed = [_completed(axis, row, kind) for axis, row in _rows(letters).items()]
+    completed = [_completed(axis, row, kind, transposed) for axis, row in _rows(letters).items()]
     if not completed:
         raise Misread("shape", "expected the image's size, iw, ih or id")
     for axis, (i, o, k, _, dilation, left, right) in zip(
         AXES[-len(completed) :], completed, strict=True
     ):
-        if o < 0:
+        if o < 0 and not transposed:
             raise DescriptorError(
                 f"shape: the kernel spans {effective_kernel(k, dilation)} cells along {axis} but"
                 f" src has {i} + padding {left} + {right}; pad it or use a smaller kernel"
@@ -99,15 +104,17 @@ def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
     return Window(src, dst, kernel, dict(zip(names, fields, strict=True)))
 
 
-def axes_of(letters: Mapping[str, int], *, has_window: bool) -> dict[str, Dims]:
+def axes_of(
+    letters: Mapping[str, int], *, has_window: bool, transposed: bool = False
+) -> dict[str, Dims]:
     """Return axis -> its numbers in the order of `KINDS`; without a window, only its size."""
     rows = _rows(letters)
     if has_window:
-        return {axis: _completed(axis, row, Windowed) for axis, row in rows.items()}
+        return {axis: _completed(axis, row, Windowed, transposed) for axis, row in rows.items()}
     return {axis: (row.get("i", 0),) for axis, row in rows.items()}
 
 
-def _completed(axis: str, row: Row, operation: type[Windowed]) -> Dims:
+def _completed(axis: str, row: Row, operation: type[Windowed], transposed: bool) -> Dims:
     """Return (src, dst, kernel, stride, dilation, left, right) of one axis, as in `KINDS`."""
     for kind in "ik":
         if kind not in row:
@@ -118,13 +125,17 @@ def _completed(axis: str, row: Row, operation: type[Windowed]) -> Dims:
         raise Misread("shape", f"s{axis} must be at least 1; got {stride}")
     if "o" in row:
         o = row["o"]
-        left = row.get("p", max(0, _padding(i, o, k, stride, dilation)) // 2)
-        least = operation.LEAST_REACH - stride
-        right = row.get("pr", max(_padding(i, o, k, stride, dilation) - left, least))
+        ends = (o, i) if transposed else (i, o)
+        padding = _padding(*ends, k, stride, dilation)
+        left = row.get("p", max(0, padding) // 2)
+        right = row.get("pr", max(padding - left, operation.LEAST_REACH - stride))
     else:
         left = row.get("p", 0)
         right = row.get("pr", left)
-        o = window_output(i, k, stride, dilation, left, right)
+        if transposed:
+            o = _padding(left + right, i, k, stride, dilation)
+        else:
+            o = window_output(i, k, stride, dilation, left, right)
     return i, o, k, stride, dilation, left, right
 
 
@@ -133,13 +144,17 @@ def _padding(i: int, o: int, k: int, stride: int, dilation: int) -> int:
     return (o - 1) * stride + effective_kernel(k, dilation) - i
 
 
-def spatial_text(op: Convolution | Pooling, kernel: Iterable[int]) -> str:
+def spatial_text(
+    op: Convolution | Deconvolution | Pooling, kernel: Iterable[int], *, transposed: bool = False
+) -> str:
     """The inverse of `read_spatial`: `_ih5oh3kh3sh1dh0ph0_iw5...`, with prh only if needed."""
     src, dst = op.src_role.dims[2:], op.dst_role.dims[2:]
     columns = (src, dst, kernel, op.strides, op.dilations, op.padding_l, op.padding_r)
     text = ""
     for axis, row in zip(AXES[-len(src) :], zip(*columns, strict=True), strict=True):
         i, o, k, stride, dilation, left, right = row
+        if transposed:
+            i, o = o, i
         text += "_" + "".join(
             f"{kind}{axis}{n}" for kind, n in zip(KINDS, row, strict=True) if kind != "pr"
         )

@@ -448,6 +448,24 @@ class MemoryDesc:
             offset0 += start // size * self.strides[dim]
         return self._replace(dims=lengths, offset0=offset0)
 
+    def every(self, dim: int, start: int, step: int) -> MemoryDesc:
+        """Return the elements with the indices start, start + step and so on along one dim.
+
+        Raises `DescriptorError` if the dim has blocks, or if `start` is not an index of it.
+        """
+        self._require_blocked("every")
+        if dim in (blocked for blocked, _ in self.inner_blocks):
+            refuse(f"every: dim {dim} must have no blocks; got {self!r}; reorder it first")
+        if not (0 <= start < self.dims[dim] and step >= 1):
+            refuse(f"every: start must be an index of {self.dims[dim]} and step be at least 1;"
+                   f" got {start} and {step}")  # fmt: skip
+        count = len(range(start, self.dims[dim], step))
+        return self._replace(
+            dims=(*self.dims[:dim], count, *self.dims[dim + 1 :]),
+            strides=(*self.strides[:dim], self.strides[dim] * step, *self.strides[dim + 1 :]),
+            offset0=self.offset0 + start * self.strides[dim],
+        )
+
     def permute_axes(self, perm: Sequence[SupportsIndex]) -> MemoryDesc:
         """Renumber the logical dims of the same memory: dim d becomes dim `perm[d]`."""
         target = integers("perm", perm)

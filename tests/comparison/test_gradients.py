@@ -48,6 +48,9 @@ def linear_forward(op):
     elif type(op).__name__.startswith("Inner"):
         fields, operation = {"weights": op.weights_role}, dnn.InnerProductForward
         fixed = "src" if isinstance(op, dnn.InnerProductBackwardWeights) else "weights"
+    elif type(op).__name__.startswith("Deconvolution"):
+        fields, operation = {"weights": op.weights_role}, dnn.DeconvolutionForward
+        fixed = "src" if isinstance(op, dnn.DeconvolutionBackwardWeights) else "weights"
     else:
         fields, operation = {"weights": op.weights_role}, dnn.ConvolutionForward
         fixed = "src" if isinstance(op, dnn.ConvolutionBackwardWeights) else "weights"
@@ -60,6 +63,8 @@ def linear_forward(op):
 @cases(
     dnn.ConvolutionBackwardData,
     dnn.ConvolutionBackwardWeights,
+    dnn.DeconvolutionBackwardData,
+    dnn.DeconvolutionBackwardWeights,
     dnn.InnerProductBackwardData,
     dnn.InnerProductBackwardWeights,
     dnn.PoolingBackward,

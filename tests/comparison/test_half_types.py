@@ -28,7 +28,7 @@ def relu(data_type):
 
 # -- which types go together -----------------------------------------------------------------------
 
-LAYERS = ("--conv {} ic3oc4ih5kh3", "--ip {} ic3oc4")
+LAYERS = ("--conv {} ic3oc4ih5kh3", "--deconv {} ic3oc4ih5kh3", "--ip {} ic3oc4")
 TOGETHER = [
     *(layer.format(f"--dir={words}") for layer in LAYERS for words in (
         "FWD_B --dt=f16", "FWD_B --dt=bf16 --bia-dt=bf16", "FWD_B --dt=f16:f16:f32 --bia-dt=f16",
@@ -72,7 +72,7 @@ def test_types_that_do_not_go_together(text):
     assert all(feature.startswith("data type") for feature in caught.value.features)
 
 
-@pytest.mark.parametrize("text", TOGETHER[:14])
+@pytest.mark.parametrize("text", TOGETHER[:21])
 def test_the_forward_operation_of_a_gradient_is_of_its_inputs_type(text):
     op = the(text)
     forward = op.forward_op or op

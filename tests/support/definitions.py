@@ -45,7 +45,9 @@ def outputs(op: Any, attr: dnn.Attributes, inputs: Arrays) -> dict[str, Array]:
 
 def _is_exact(op: Any, numbers: Arrays) -> bool:
     """Whether the result is rational, and the problem is small enough for fractions."""
-    is_rational = type(op).__name__.startswith(("Convolution", "InnerProduct", "MatMul", "Sum"))
+    is_rational = type(op).__name__.startswith(
+        ("Convolution", "Deconvolution", "InnerProduct", "MatMul", "Sum")
+    )
     is_small = op.flops <= 2 * EXACT_PRODUCTS
     return is_rational and is_small and all(np.isfinite(a).all() for a in numbers.values())
 
@@ -163,6 +165,47 @@ def convolution_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array
     for image in range(n):
         for y in np.ndindex(places):
             sums = sums + dy[image, :, :, *y].reshape(-1)
+    return {"diff_weights": dw.reshape(op.diff_weights.dims), "diff_bias": sums}
+
+
+def deconvolution(
+    op: Any, src: Array, weights: Array, bias: Array | None = None
+) -> dict[str, Array]:
+    """dst[n, g, o, x(y, t)] = bias[g, o] + sum of src[n, g, i, y] * weights[g, o, i, t]."""
+    groups, oc, ic, kernel, n, size, places = _convolution_parts(op)
+    x, w = src.reshape(n, groups, ic, *size), weights.reshape(groups, oc, ic, *kernel)
+    dst = _zeros((n, groups, oc, *places), src)
+    for y, t, cell in _seen(op, kernel, places, size):
+        by_tap = w[:, :, :, *t].swapaxes(1, 2)
+        dst[:, :, :, *cell] += np.matmul(x[:, :, None, :, *y], by_tap)[:, :, 0]
+    dst = dst.reshape(op.dst.dims)
+    if bias is not None:
+        dst = dst + bias.reshape(-1, *[1] * len(size))
+    return {"dst": dst}
+
+
+def deconvolution_data(op: Any, diff_dst: Array, weights: Array) -> dict[str, Array]:
+    """diff_src[n, g, i, y] = sum of diff_dst[n, g, o, x(y, t)] * weights[g, o, i, t]."""
+    groups, oc, ic, kernel, n, size, places = _convolution_parts(op)
+    dy, w = diff_dst.reshape(n, groups, oc, *places), weights.reshape(groups, oc, ic, *kernel)
+    dx = _zeros((n, groups, ic, *size), diff_dst)
+    for y, t, cell in _seen(op, kernel, places, size):
+        dx[:, :, :, *y] += np.matmul(dy[:, :, None, :, *cell], w[:, :, :, *t])[:, :, 0]
+    return {"diff_src": dx.reshape(op.diff_src.dims)}
+
+
+def deconvolution_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
+    """diff_weights[g, o, i, t] = sum of diff_dst[n, g, o, x(y, t)] * src[n, g, i, y]."""
+    groups, oc, ic, kernel, n, size, places = _convolution_parts(op)
+    x, dy = src.reshape(n, groups, ic, *size), diff_dst.reshape(n, groups, oc, *places)
+    dw = _zeros((groups, oc, ic, *kernel), src)
+    for y, t, cell in _seen(op, kernel, places, size):
+        for image in range(n):
+            dw[:, :, :, *t] += dy[image, :, :, None, *cell] * x[image, :, None, :, *y]
+    sums = _zeros((groups * oc,), src)
+    for image in range(n):
+        for place in np.ndindex(places):
+            sums = sums + dy[image, :, :, *place].reshape(-1)
     return {"diff_weights": dw.reshape(op.diff_weights.dims), "diff_bias": sums}
 
 
@@ -659,6 +702,9 @@ DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
     dnn.ConvolutionForward: convolution,
     dnn.ConvolutionBackwardData: convolution_data,
     dnn.ConvolutionBackwardWeights: convolution_weights,
+    dnn.DeconvolutionForward: deconvolution,
+    dnn.DeconvolutionBackwardData: deconvolution_data,
+    dnn.DeconvolutionBackwardWeights: deconvolution_weights,
     dnn.EltwiseForward: eltwise,
     dnn.EltwiseBackward: eltwise_data,
     dnn.GroupNormalizationForward: normalization,

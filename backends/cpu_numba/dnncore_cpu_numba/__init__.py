@@ -17,6 +17,9 @@ TABLES = {
     backend.ConvolutionForward: "convolution.implementations:FORWARD",
     backend.ConvolutionBackwardData: "convolution.implementations:BACKWARD_DATA",
     backend.ConvolutionBackwardWeights: "convolution.implementations:BACKWARD_WEIGHTS",
+    backend.DeconvolutionForward: "deconvolution:FORWARD",
+    backend.DeconvolutionBackwardData: "deconvolution:BACKWARD_DATA",
+    backend.DeconvolutionBackwardWeights: "deconvolution:BACKWARD_WEIGHTS",
     backend.EltwiseForward: "eltwise:FORWARD",
     backend.EltwiseBackward: "eltwise:BACKWARD",
     backend.GroupNormalizationForward: "normalization.implementations:TABLE",
@@ -49,4 +52,4 @@ def dnncore_backends() -> Backend:
     if importlib.util.find_spec("numba") is None:
         raise EngineUnavailable("cpu_numba needs numba: pip install numba")
     tables = {("cpu", op): f"{__name__}.{place}" for op, place in TABLES.items()}
-    return Backend("cpu_numba", "1.0", implementations=tables)
+    return Backend("cpu_numba", "1.2", implementations=tables)

@@ -16,6 +16,9 @@ TABLES = {
     core.ConvolutionForward: "convolution.implementations:FORWARD",
     core.ConvolutionBackwardData: "convolution.implementations:BACKWARD_DATA",
     core.ConvolutionBackwardWeights: "convolution.implementations:BACKWARD_WEIGHTS",
+    core.DeconvolutionForward: "deconvolution:FORWARD",
+    core.DeconvolutionBackwardData: "deconvolution:BACKWARD_DATA",
+    core.DeconvolutionBackwardWeights: "deconvolution:BACKWARD_WEIGHTS",
     core.InnerProductForward: "inner_product.implementations:FORWARD",
     core.InnerProductBackwardData: "inner_product.implementations:BACKWARD_DATA",
     core.InnerProductBackwardWeights: "inner_product.implementations:BACKWARD_WEIGHTS",
@@ -52,7 +55,7 @@ def dnncore_backends() -> Backend:
     """Describe this backend to dnncore."""
     return Backend(
         "opencl",
-        "1.1",
+        "1.2",
         engines={"opencl": "dnncore_opencl.runtime.engine:OpenCLEngine"},
         implementations={
             ("opencl", operation): f"dnncore_opencl.{table}" for operation, table in TABLES.items()

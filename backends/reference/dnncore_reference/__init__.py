@@ -20,6 +20,9 @@ _TABLES = {
     backend.ConvolutionForward: "convolution:FORWARD",
     backend.ConvolutionBackwardData: "convolution:BACKWARD_DATA",
     backend.ConvolutionBackwardWeights: "convolution:BACKWARD_WEIGHTS",
+    backend.DeconvolutionForward: "deconvolution:FORWARD",
+    backend.DeconvolutionBackwardData: "deconvolution:BACKWARD_DATA",
+    backend.DeconvolutionBackwardWeights: "deconvolution:BACKWARD_WEIGHTS",
     backend.EltwiseForward: "eltwise:FORWARD",
     backend.EltwiseBackward: "eltwise:BACKWARD",
     backend.GroupNormalizationForward: "normalization:GROUP_FORWARD",
@@ -52,4 +55,4 @@ _TABLES = {
 def dnncore_backends() -> Backend:
     """Return this backend: definitions of all operations for the engine "cpu"."""
     tables = {("cpu", op): f"{__name__}.{place}" for op, place in _TABLES.items()}
-    return Backend("reference", "1.0", role="reference", implementations=tables)
+    return Backend("reference", "1.2", role="reference", implementations=tables)

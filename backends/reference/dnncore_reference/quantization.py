@@ -17,6 +17,7 @@ from dnncore.backend import (
     Attributes,
     Concat,
     ConvolutionForward,
+    DeconvolutionForward,
     InnerProductForward,
     MatMul,
     Operation,
@@ -31,9 +32,12 @@ Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
 
 
+PRODUCTS = (ConvolutionForward, DeconvolutionForward, InnerProductForward, MatMul)
+
+
 def is_integer_product(op: Operation) -> bool:
     """Whether the operation sums products of integers."""
-    if not isinstance(op, ConvolutionForward | InnerProductForward | MatMul):
+    if not isinstance(op, PRODUCTS):
         return False
     return not any(data_type(desc.data_type).is_float for desc in (op.src, op.weights))
 

@@ -11,6 +11,7 @@ from dnncore.problem.drivers.batch_normalization import BATCH_NORMALIZATION
 from dnncore.problem.drivers.binary import BINARY
 from dnncore.problem.drivers.concat import CONCAT
 from dnncore.problem.drivers.convolution import CONVOLUTION
+from dnncore.problem.drivers.deconvolution import DECONVOLUTION
 from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.drivers.eltwise import ELTWISE
 from dnncore.problem.drivers.group_normalization import GROUP_NORMALIZATION
@@ -31,6 +32,7 @@ __all__ = ["DRIVERS", "driver_of"]
 
 _ALL = (
     CONVOLUTION,
+    DECONVOLUTION,
     INNER_PRODUCT,
     MATMUL,
     ELTWISE,

@@ -8,7 +8,12 @@ import numpy as np
 
 from dnncore.algorithms.rounding import Array, Noise, summed
 from dnncore.attributes import Attributes
-from dnncore.ops import ConvolutionBackwardWeights, InnerProductBackwardWeights, Operation
+from dnncore.ops import (
+    ConvolutionBackwardWeights,
+    DeconvolutionBackwardWeights,
+    InnerProductBackwardWeights,
+    Operation,
+)
 from dnncore.problem.drivers.driver import Evaluate, Inputs
 
 __all__ = ["PLAIN", "absolute", "accumulated", "exact", "norms", "number_of_terms", "sum_along",
@@ -74,7 +79,7 @@ def exact(_op: Operation, _inputs: Inputs, _evaluate: Evaluate) -> dict[str, Noi
 
 
 def weights_errors(
-    op: ConvolutionBackwardWeights | InnerProductBackwardWeights,
+    op: ConvolutionBackwardWeights | DeconvolutionBackwardWeights | InnerProductBackwardWeights,
     inputs: Inputs,
     evaluate: Evaluate,
     terms: Any = None,

@@ -36,7 +36,7 @@ from dnncore.problem.settings import (
 from dnncore.problem.shapes import read_batch, read_letters
 from dnncore.problem.windows import WINDOW_LETTERS, read_spatial, spatial_text
 
-__all__ = ["CONVOLUTION"]
+__all__ = ["CONVOLUTION", "terms_of"]
 
 ALGORITHMS = {"direct": "direct", "wino": "winograd", "auto": "auto"}
 DIRECTIONS = layer(ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights)
@@ -117,7 +117,7 @@ def _error_factor(op: Convolution) -> float:
     return gradient_error_factor(F43, F43, tiles)
 
 
-def _terms(op: Convolution) -> Array:
+def terms_of(op: Convolution) -> Array:
     """Return the number of products of each element of the result, without those of padding."""
     _, oc, ic, *kernel = op.grouped_weights
     forward, backward = isinstance(op, ConvolutionForward), isinstance(op, ConvolutionBackwardData)
@@ -137,7 +137,7 @@ def _terms(op: Convolution) -> Array:
 def _errors(op: Convolution, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     """Return the noise. Winograd adds up products of all weights and all cells near a window."""
     if op.algorithm == "direct":
-        return accumulated(op, inputs, evaluate, 1.0 + _terms(op))
+        return accumulated(op, inputs, evaluate, 1.0 + terms_of(op))
     groups, oc, ic, *taps = op.grouped_weights
     power = 2 if evaluate.random_order else 1
     weights = np.abs(inputs["weights"].astype(np.float64)) ** power
@@ -164,7 +164,7 @@ def _weights_errors(
     op: ConvolutionBackwardWeights, inputs: Inputs, evaluate: Evaluate
 ) -> dict[str, Noise]:
     """Return the noise. Winograd adds up, for each tap, products with all cells near a window."""
-    errors = weights_errors(op, inputs, evaluate, _terms(op))
+    errors = weights_errors(op, inputs, evaluate, terms_of(op))
     if op.algorithm == "direct":
         return errors
     groups, oc, ic, *taps = op.grouped_weights

@@ -110,6 +110,7 @@ class Driver:
         always_printed: the options that benchdnn prints even if they have their defaults.
         printed_shape: the letters of its shape in benchdnn's order, or "". A letter with * means
             all axes that are printed.
+        is_transposed: whether the windows of its shape lie in dst, as in deconvolution.
     Correctness:
         golden: problems with results that were computed by hand; each operation needs one.
         oracles: operation type -> torch's results.
@@ -140,6 +141,7 @@ class Driver:
     verbose: VerboseLine = VerboseLine()
     always_printed: tuple[str, ...] = ()
     printed_shape: str = ""
+    is_transposed: bool = False
 
     golden: Sequence[Golden]
     oracles: Mapping[type[Operation], Oracle]

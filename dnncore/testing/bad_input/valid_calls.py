@@ -49,6 +49,21 @@ OPERATIONS = (
         " dst=dnn.MemoryDesc((1, 8, 5, 5), 'f32', 'aBcd8b'), padding_l=1, padding_r=1)"
     ),
     (
+        "dnn.DeconvolutionForward('forward_training', src=dnn.MemoryDesc((2, 3, 4, 3)),"
+        " weights=dnn.MemoryDesc((5, 3, 3, 2), 'f32', 'any'), bias=dnn.MemoryDesc((5,)),"
+        " dst=dnn.MemoryDesc((2, 5, 7, 4), 'f32', 'any'), strides=(2, 1), padding_l=(1, 0))"
+    ),
+    (
+        "dnn.DeconvolutionBackwardData(diff_src=dnn.MemoryDesc((2, 4, 3)),"
+        " weights=dnn.MemoryDesc((2, 3, 2, 3)), diff_dst=dnn.MemoryDesc((2, 6, 7)),"
+        " dilations=(1,))"
+    ),
+    (
+        "dnn.DeconvolutionBackwardWeights(src=dnn.MemoryDesc((2, 4, 3, 3)),"
+        " diff_weights=dnn.MemoryDesc((3, 4, 3, 3)), diff_bias=dnn.MemoryDesc((3,)),"
+        " diff_dst=dnn.MemoryDesc((2, 3, 5, 5)), strides=1)"
+    ),
+    (
         "dnn.InnerProductForward('forward_training', src=dnn.MemoryDesc((3, 4, 2, 2)),"
         " weights=dnn.MemoryDesc((7, 4, 2, 2), 'f32', 'any'), bias=dnn.MemoryDesc((7,)),"
         " dst=dnn.MemoryDesc((3, 7)))"

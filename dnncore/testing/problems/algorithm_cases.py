@@ -51,6 +51,7 @@ CHAINS = ",".join((
 SLOPE_CHAIN = "sum:0.2345675+add:f32:12+prelu:5"
 IN_FOUR_DIMS = {
     "--conv": "mb2ic3oc4_ih4kh2_iw5kw1",
+    "--deconv": "mb2ic3oc4_ih3kh2_iw4kw1",
     "--matmul": "2x3x4x6:2x3x6x5",
     "--pool": "mb2ic3_ih5kh2_iw7kw3",
     "--lrn": "mb2ic3_ih4iw5alpha0.5",
@@ -70,6 +71,7 @@ IN_FOUR_DIMS = {
 }
 WITH_SLOPES = (
     "--conv",
+    "--deconv",
     "--pool",
     "--lrn",
     "--bnorm --flags=CH",
