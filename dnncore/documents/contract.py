@@ -58,6 +58,13 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Compositions",
+        "An operation without a kernel of its own may be offered as steps of operations that the"
+        " backend computes. Derive from `Composition`. `deconvolutions` returns such"
+        " implementations.",
+        ("Composition", "Steps", "Room", "CannotCompose", "deconvolutions"),
+    ),
+    Section(
         "Engines",
         "A backend that only adds implementations to an engine kind needs none of this. For a"
         " device whose kernels use host memory, derive from `HostEngine`, and define only `kind`."

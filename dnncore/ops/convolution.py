@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 
+ALGORITHMS = ("direct", "winograd", "auto")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Convolution(Windowed, Operation):
     """The part common to the three directions; `..._role` name tensors by their forward roles."""
@@ -49,7 +52,7 @@ class _Convolution(Windowed, Operation):
     WEIGHTS: ClassVar[str] = "weights"
     BIAS: ClassVar[str] = "bias"
     DST: ClassVar[str] = "dst"
-    ALGORITHMS: ClassVar[tuple[str, ...]] = ("direct", "winograd", "auto")
+    ALGORITHMS: ClassVar[tuple[str, ...]] = ALGORITHMS
 
     algorithm: str = "direct"
 

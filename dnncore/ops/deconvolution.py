@@ -32,12 +32,15 @@ __all__ = [
 ]
 
 
+ALGORITHMS = ("direct",)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Deconvolution(_Convolution):
     """The part common to the three directions."""
 
     KIND: ClassVar[str] = "deconvolution"
-    ALGORITHMS: ClassVar[tuple[str, ...]] = ("direct",)
+    ALGORITHMS: ClassVar[tuple[str, ...]] = ALGORITHMS
 
     def _check_windows(self, taps: Sequence[int]) -> None:
         """Check that src has one place per window in dst."""

@@ -188,6 +188,7 @@ DECONVOLUTION = Driver(
         DeconvolutionBackwardWeights: _weights_errors,
     },
     has_products=True,
+    special_inputs=("src", "diff_dst"),
     linear_in=lambda op: "src" if isinstance(op, DeconvolutionForward) else "diff_dst",
     options={
         "dir": LAYER_DIRECTIONS,
