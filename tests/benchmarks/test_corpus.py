@@ -327,11 +327,11 @@ def test_missing_operations_are_skipped_and_counted():
 
 def test_a_new_operation_is_drawn(monkeypatch):
     """Nothing else in the corpus changes when dnncore gets an operation."""
-    choices = Choices(directions=("FWD_I",), match="^--concat")
+    choices = Choices(directions=("FWD_I",), match="^--prelu")
     with pytest.raises(dnn.DescriptorError, match="at most 0 problems"):
         draw(1, 1, choices)
-    monkeypatch.setattr("benchmarks.corpus.sample.DRIVERS", {**DRIVERS, "concat": None})
-    with pytest.raises(Unsupported, match="concat"):
+    monkeypatch.setattr("benchmarks.corpus.sample.DRIVERS", {**DRIVERS, "prelu": None})
+    with pytest.raises(Unsupported, match="prelu"):
         draw(1, 1, choices)
 
 
