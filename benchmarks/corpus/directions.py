@@ -10,7 +10,9 @@ DIRECTIONS = ("FWD_D", "FWD_I", "BWD_D", "BWD_W")
 
 PASSES = {
     **dict.fromkeys(("conv", "ip"), ("FWD", "BWD_D", "BWD_W")),
-    **dict.fromkeys(("eltwise", "lrn", "pool", "softmax"), ("FWD", "BWD_D")),
+    **dict.fromkeys(
+        ("bnorm", "eltwise", "gnorm", "lnorm", "lrn", "pool", "softmax"), ("FWD", "BWD_D")
+    ),
 }  # of other drivers forward alone
 FLIPPED = {"ab": "ba", "abcd": "abdc", "abdc": "abcd"}  # tag of a matrix -> of its transpose
 

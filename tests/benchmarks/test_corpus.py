@@ -318,10 +318,10 @@ def test_large_problems_have_smaller_batches():
     assert {256} < {op.src.dims[0] for op in found}
 
 
-def test_missing_operations_are_skipped_and_counted():
+def test_missing_operations_are_skipped_and_counted(monkeypatch):
+    monkeypatch.delitem(DRIVERS, "bnorm")
     skipped = sum((draw(40, seed).skipped for seed in range(10)), Counter())
-    assert skipped["batch_normalization"] > 10
-    assert len(skipped) > 3
+    assert skipped["bnorm"] > 10
     assert not skipped.keys() & DRIVERS.keys()
 
 

@@ -53,6 +53,24 @@ def lrn(algorithm="across_channels", src=SRC, **changes):
     return dnn.LRNForward("forward_training", algorithm, src=src, dst=SRC, **changes)
 
 
+def batch_norm(prop_kind="forward_training", src=SRC, **changes):
+    return dnn.BatchNormalizationForward(prop_kind, src=src, dst=SRC, **changes)
+
+
+def batch_norm_backward(**changes):
+    return dnn.BatchNormalizationBackward(src=SRC, diff_dst=SRC, diff_src=SRC, **changes)
+
+
+def layer_norm(**changes):
+    return dnn.LayerNormalizationForward("forward_training", src=SRC, dst=SRC, **changes)
+
+
+def group_norm(groups, **changes):
+    return dnn.GroupNormalizationForward(
+        "forward_training", src=SRC, dst=SRC, groups=groups, **changes
+    )
+
+
 def reduction(algorithm, dst=None, **changes):
     dst = dst or desc(2, 1, 8, 8)
     return dnn.Reduction(algorithm, src=SRC, dst=dst, **changes)
@@ -251,6 +269,35 @@ VALUES = {
         lambda: eltwise_backward("tanh_use_dst_for_bwd", src=SRC),
     "eltwise backward: tanh computes the gradient from src, not from dst; give src= alone":
         lambda: eltwise_backward("tanh", src=SRC, dst=SRC),
+    "batch normalization: epsilon must be at least 0; got -1": lambda: batch_norm(epsilon=-1),
+    "batch normalization: epsilon must be a finite number of float32; got nan":
+        lambda: batch_norm(epsilon=float("nan")),
+    "batch normalization: use_global_stats must be True or False; got 1":
+        lambda: batch_norm(use_global_stats=1),
+    "batch normalization: fuse_relu must be True or False; got 'yes'":
+        lambda: batch_norm(fuse_relu="yes"),
+    "layer normalization: rms must be True or False; got None": lambda: layer_norm(rms=None),
+    "batch normalization: src must have 2 to 5 dims; got (3,)":
+        lambda: batch_norm(src=desc(3)),
+    "batch normalization: src1 must be None without fuse_relu": lambda: batch_norm(src1=SRC),
+    "batch normalization: scale must be (3,) (one number per channel of src); got (8,)":
+        lambda: batch_norm(scale=desc(8)),
+    "batch normalization: mean must be (3,) (one number per set of elements); got (2, 3)":
+        lambda: batch_norm(mean=desc(2, 3)),
+    "batch normalization: mean must be None, because inference keeps no statistics":
+        lambda: batch_norm("forward_inference", mean=desc(3)),
+    "layer normalization: mean must be None, because RMS normalization subtracts no mean":
+        lambda: layer_norm(rms=True, mean=desc(2, 3, 8)),
+    "batch normalization backward: diff_scale must be None without scale":
+        lambda: batch_norm_backward(diff_scale=desc(3)),
+    "batch normalization backward: diff_scale must be a MemoryDesc if diff_shift is":
+        lambda: batch_norm_backward(scale=desc(3), diff_shift=desc(3)),
+    "batch normalization backward: diff_src1 must be None without fuse_relu":
+        lambda: batch_norm_backward(diff_src1=SRC),
+    "groups must be a positive integer that divides the 3 channels of src; got 2":
+        lambda: group_norm(2),
+    "groups must be a positive integer that divides the 3 channels of src; got 'all'":
+        lambda: group_norm("all"),
     "lrn: local_size must be an integer from 1 to 2147483647; got 0": lambda: lrn(local_size=0),
     "lrn: local_size must be an integer from 1 to 2147483647; got 2.5": lambda: lrn(local_size=2.5),
     "lrn: beta must be a finite number of float32; got inf": lambda: lrn(beta=float("inf")),

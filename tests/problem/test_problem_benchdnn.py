@@ -148,6 +148,9 @@ IN_PLACE = {
     "--eltwise --dir=BWD_D --inplace=true 2x3": ("diff_dst", "diff_src"),
     "--softmax --inplace=1 --attr-post-ops=sum 2x3": ("src", "dst"),
     "--binary --inplace=true 2x3:1x3": ("src0", "dst"),
+    "--bnorm --inplace=true ic3ih4": ("src", "dst"),
+    "--lnorm --inplace=true --dir=BWD_DW --flags=CH 2x3": ("diff_dst", "diff_src"),
+    "--gnorm --inplace=true g1ic3ih4": ("src", "dst"),
     "--sum --inplace=true --dtag=any 2x3": ("src0", "dst"),
 }
 
@@ -181,6 +184,7 @@ PRINTED = {
     "--ip --dir=FWD_D ic3_ih2iw2_oc4": "--ip --dir=FWD_D ic3ih2oc4",
     "--pool --alg=avg_p ic3_iw5kw2": "--pool --alg=avg_p ic3iw5ow4kw2pw0",
     "--lrn mb2ic16_ih5_ls3": "--lrn ic16ih5ls3",
+    "--bnorm --flags=CH mb2ic16_ih5iw5_eps0.0625": "--bnorm --flags=CH ic16ih5",
     "--lrn ic16_ls5_alpha0.5_beta0.75": "--lrn ic16alpha0.5",
     "--eltwise --tag=abx --mb=7 2x3n\"a\"": '--eltwise --alg=relu --alpha=0 --beta=0 7x3_n"a"',
     "--reorder 2x3": "--reorder --sdt=f32 --ddt=f32 --stag=abx --dtag=abx 2x3",

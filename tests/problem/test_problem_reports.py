@@ -60,17 +60,17 @@ def told_and_found(text):
 
 
 def test_problems_of_a_driver_that_only_benchdnn_has_are_left_out():
-    text = "--softmax 8x8\n--bnorm --flags=G,CH\n--reset --dir=FWD_D 4x4\n--eltwise 2x3"
+    text = "--softmax 8x8\n--zeropad --flags=G,CH\n--reset --dir=FWD_D 4x4\n--eltwise 2x3"
     told, found = told_and_found(text)
     assert found == ["--softmax 8x8", "--eltwise 2x3"]
-    missing = "3, word 3: 4x4: dnncore does not have: primitive batch_normalization"
+    missing = "3, word 3: 4x4: dnncore does not have: primitive zero_pad"
     assert told == [(Unsupported, missing)]
     with pytest.raises(Unsupported) as error:
-        read("--bnorm ic3")
+        read("--zeropad ic3")
     assert (error.value.text, error.value.features) == (
-        "--bnorm ic3", ("primitive batch_normalization",)
+        "--zeropad ic3", ("primitive zero_pad",)
     )  # fmt: skip
-    assert told_and_found("--match=soft --bnorm ic3 --softmax 4x4") == ([], ["--softmax 4x4"])
+    assert told_and_found("--match=soft --zeropad ic3 --softmax 4x4") == ([], ["--softmax 4x4"])
 
 
 def test_shapes_after_an_unknown_driver_are_no_problems_of_the_former_one():

@@ -1,0 +1,115 @@
+"""Batch, layer and group normalization: cancellation, empty sets, equal results, layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+from dnncore.comparison.fills import fill_normal
+from dnncore.problem import read
+
+IMPLEMENTATIONS = ("reference:*", "cpu_numba:*")
+
+
+def the(text):
+    (problem,) = read(text)
+    return problem.op
+
+
+def run(op, impl, **inputs):
+    """Return the outputs of an operation on the CPU by name."""
+    cpu = dnn.engine("cpu")
+    pd = dnn.PrimitiveDesc(op, cpu, impl=impl)
+    memories = {}
+    for argument, desc in pd.arguments:
+        if argument.direction == "in":
+            memories[argument.name] = dnn.Memory.from_numpy(
+                np.asarray(inputs[argument.name], desc.dtype), desc, cpu
+            )
+        else:
+            memories[argument.name] = dnn.Memory(desc, cpu)
+    stream = cpu.stream()
+    pd.primitive().execute(stream, **memories).wait()
+    return {a.name: memories[a.name].numpy() for a, _ in pd.arguments if a.direction == "out"}
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize("text", [
+    "--bnorm mb4ic3_ih9iw9eps0", "--bnorm --tag=axb mb4ic3_ih9iw9eps0", "--lnorm --eps=0 5x700",
+    "--gnorm g2mb2ic4_iw300eps0",
+])  # fmt: skip
+def test_statistics_do_not_cancel(text, impl):
+    """A difference of f32 sums of squares would have no correct digit here."""
+    op = the(text)
+    src = fill_normal(op.src, 1, mean=1e4)
+    got = run(op, impl, src=src)
+    wide = src.astype(np.float64)
+    axes = {"bnorm": (0, 2, 3), "lnorm": (1,)}.get(text[2:7])
+    if axes is None:
+        wide, axes = wide.reshape(2, 2, 2, 300), (2, 3)
+    np.testing.assert_allclose(got["variance"].ravel(), wide.var(axes).ravel(), rtol=5e-3)
+    np.testing.assert_allclose(got["mean"].ravel(), wide.mean(axes).ravel(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    "text", ["--bnorm mb0ic3_ih2", "--lnorm 2x0", "--gnorm g1mb2ic3_ih0", "--lnorm --flags=M 2x0"]
+)
+def test_statistics_of_empty_sets_are_0(text, impl):
+    op = the(text)
+    got = run(op, impl, src=np.zeros(op.src.dims))
+    assert not got["variance"].any()
+    assert not got.get("mean", np.zeros(1)).any()
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize("text", [
+    "--bnorm --dir=BWD_DW --flags=CH mb0ic3_ih2", "--lnorm --dir=BWD_DW --flags=CH 0x3",
+    "--gnorm --dir=BWD_DW --flags=CH g1mb0ic3_ih2",
+])  # fmt: skip
+def test_gradients_of_empty_batches_are_0(text, impl):
+    op = the(text)
+    names = ("src", "diff_dst", "mean", "variance", "scale")
+    inputs = {name: np.ones(getattr(op, name).dims) for name in names}
+    got = run(op, impl, **inputs)
+    assert not got["diff_scale"].any()
+    assert not got["diff_shift"].any()
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_one_element_per_channel_becomes_the_shift(impl):
+    op = the("--bnorm --flags=CH mb1ic2eps0.5")
+    got = run(op, impl, src=[[7, -3]], scale=[2, 3], shift=[5, 6])
+    assert got["dst"].tolist() == [[5, 6]]
+    assert got["variance"].tolist() == [0, 0]
+
+
+def test_a_set_without_variance_gives_nan_if_epsilon_is_0():
+    op = the("--lnorm --eps=0 1x2")
+    assert np.isnan(run(op, "reference:*", src=[[3, 3]])["dst"]).all()
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_the_mask_of_the_relu_marks_what_is_not_negative_or_0(impl):
+    op = the("--bnorm --flags=GR mb1ic1_iw4eps0")
+    forward = dnn.BatchNormalizationForward(
+        "forward_training", src=op.src, dst=op.dst, epsilon=0.0, use_global_stats=True,
+        fuse_relu=True,
+    )  # fmt: skip
+    src = [[[-1, 0, 2, np.nan]]]
+    got = run(forward, impl, src=src, mean=[0], variance=[1])
+    assert got["workspace"].tolist() == [[[0, 0, 1, 1]]]
+    assert got["dst"][0, 0, :3].tolist() == [0, 0, 2]
+    assert np.isnan(got["dst"][0, 0, 3])
+
+
+def test_groups_of_all_and_of_single_channels():
+    """One group is the layer of an image; a group per channel is an instance."""
+    src = fill_normal(dnn.MemoryDesc((2, 4, 3)), 0)
+    one = run(the("--gnorm g1mb2ic4_iw3"), "cpu_numba:*", src=src)["dst"]
+    flat = run(the("--lnorm 2x12"), "cpu_numba:*", src=src.reshape(2, 12))["dst"]
+    np.testing.assert_allclose(one.reshape(2, 12), flat, rtol=1e-5, atol=1e-6)
+    each = run(the("--gnorm g4mb2ic4_iw3"), "cpu_numba:*", src=src)["dst"]
+    lines = run(the("--lnorm 2x4x3"), "cpu_numba:*", src=src)["dst"]
+    np.testing.assert_allclose(each, lines, rtol=1e-5, atol=1e-6)
