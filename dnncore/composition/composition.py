@@ -35,9 +35,10 @@ class Composition(Implementation[OpT]):
     """An implementation whose executable runs primitives of other operations, one after the other.
 
     `compose` records the steps. They are selected like the user's primitives, from the backend's
-    own implementations, and share the primitive cache with them. The estimate is the sum of the
-    steps' estimates, so a composition competes with other implementations of the operation. If the
-    runs of all steps have the same `chain` function, they become one launch.
+    implementations other than the composition itself, and share the primitive cache with them. The
+    estimate is the sum of the steps' estimates, so a composition competes with other
+    implementations of the operation. If the runs of all steps have the same `chain` function, they
+    become one launch.
 
     backend: the name of the backend that offers the composition.
     STEM: the rest of the implementation's name.
@@ -91,7 +92,7 @@ class Composition(Implementation[OpT]):
         """
         base = 0
         for _ in range(MOST_ROUNDS):
-            steps = Steps(engine, self._steps_by, base)
+            steps = Steps(engine, self._steps_by, self.name, base)
             with refusing():
                 resolved = self.compose(op, attr, steps)
             if engine.is_host or steps.room_end == base or steps.step_bytes <= base:

@@ -80,15 +80,15 @@ class Steps:
     """Records the steps of one problem. Each is a primitive of the best implementation.
 
     engine: the engine of the composed operation.
-    impl: name patterns of the implementations that may be selected.
+    impl, skip_impl: name patterns of implementations that may and that may not be selected.
     base: the bytes of the scratchpad before the first room. On engines whose buffers cannot be
         divided, the scratchpads of the steps are there, and rooms begin at an offset.
     """
 
-    def __init__(self, engine: Engine, impl: str, base: int) -> None:
+    def __init__(self, engine: Engine, impl: str, skip_impl: str, base: int) -> None:
         self.engine = engine
         self.steps: list[Step] = []
-        self._impl = impl
+        self._impl, self._skip_impl = impl, skip_impl
         self._top = base
 
     def room(self, desc: MemoryDesc) -> Room:
@@ -124,7 +124,7 @@ class Steps:
         with refusing():
             plain.check(op)
         request = ranking.Request(
-            op, self.engine, plain, impl=self._impl, skip_impl="", host_fallback=False
+            op, self.engine, plain, impl=self._impl, skip_impl=self._skip_impl, host_fallback=False
         )
         selection = ranking.select(request)
         if not selection.candidates:

@@ -80,6 +80,18 @@ def test_a_plugin_may_have_a_format_of_its_own_and_lose_its_device(monkeypatch):
     dnn.unregister(module)
 
 
+def test_a_plugin_may_compose_an_operation(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    module = importlib.import_module("plugin_1_2")
+    dnn.register(module)
+    (problem,) = read("--sum --sdt=f32 --scales=1 3x4")
+    result = run_case(problem, dnn.engine("old_1_2"))
+    pd = dnn.PrimitiveDesc(problem.op, dnn.engine("old_1_2"))
+    dnn.unregister(module)
+    assert (result.status, result.failures) == ("passed", ())
+    assert (pd.impl_name, pd.detail) == ("old_1_2:one_source", "copy")
+
+
 def parts(line):
     """The name and the parameters of a line; None for what cannot be called."""
     name, _, rest = line.partition("(")
@@ -127,7 +139,9 @@ def test_what_breaks_calls(old, new, fault):
 # -- versions that are refused ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("version", "meant"), [(1, "1.0"), ("1.0", "1.0"), ("1.1", "1.1")])
+@pytest.mark.parametrize(
+    ("version", "meant"), [(1, "1.0"), ("1.0", "1.0"), ("1.1", "1.1"), ("1.2", "1.2")]
+)
 def test_the_same_major_and_no_newer_minor_are_accepted(version, meant):
     module = plugin(lambda: Backend("x", version))
     (backend,) = dnn.register(module)
