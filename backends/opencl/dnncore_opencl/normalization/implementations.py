@@ -63,7 +63,7 @@ class Normalization(Implementation[Any]):
         efficiency = self.launches(plan)
         return Accepted(
             op,
-            lambda: LaunchProgram(engine, plan.launches),
+            lambda: LaunchProgram(engine, [one for step in plan.steps for one in step()]),
             efficiency=efficiency,
             scratchpad_bytes=plan.scratchpad_bytes,
             workspace=workspace,

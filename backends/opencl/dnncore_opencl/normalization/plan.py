@@ -7,8 +7,9 @@ sets and of channels differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from dnncore.backend import (
@@ -31,7 +32,8 @@ class Plan:
 
     named: its tensors in the common shape. applied: the same for the last pass, which runs in src's
     dims if blocks or padding of a tensor cross groups. Then statistics are computed from copies.
-    uncopied: the tensors that may be copied. room: the floats of the scratchpad used so far.
+    uncopied: the tensors that may be copied. room: the floats of the scratchpad used so far. steps:
+    functions that make the launches, because `accept` only plans.
     """
 
     engine: Any
@@ -45,7 +47,7 @@ class Plan:
     workspace: MemoryDesc | None
     uncopied: dict[str, Tensor] = field(default_factory=dict)
     room: int = 0
-    launches: list[Launch] = field(default_factory=list)
+    steps: list[Callable[[], list[Launch]]] = field(default_factory=list)
 
     @classmethod
     def of(cls, op: Any, attr: Attributes, engine: Any, workspace: MemoryDesc | None) -> Plan:
@@ -112,9 +114,13 @@ class Plan:
         """Add a pass that copies a tensor to the scratchpad, in f32 and row-major."""
         own = self.applied[name]
         desc = MemoryDesc(own.desc.dims, "f32").with_offset0(self._take(own.desc.nelems))
-        work = Application(self.engine, {name: own}, Tensor(desc, Scratch()), [], {})
-        work.then(Step("realLANES x = v0;"))
-        self.launches += work.launches()
+
+        def launches() -> list[Launch]:
+            work = Application(self.engine, {name: own}, Tensor(desc, Scratch()), [], {})
+            work.then(Step("realLANES x = v0;"))
+            return work.launches()
+
+        self.steps.append(launches)
         self.named[name] = Tensor(self.views.of(name, desc), Scratch())
 
     def reduce(
@@ -129,7 +135,7 @@ class Plan:
         start = self.room * FLOAT_BYTES
         own = Statistics(self.engine, sources, outputs, reduced, terms, numbers, start)
         self._take(-(-own.scratchpad_bytes // FLOAT_BYTES))
-        self.launches += own.launches()
+        self.steps.append(own.launches)
 
     def apply(self, inputs: Sequence[str], result: str, outputs: Sequence[str]) -> Application:
         """Return the pass over all elements, without its steps."""
@@ -142,9 +148,14 @@ class Plan:
 
 def forward(plan: Plan) -> None:
     """Compute the statistics unless they are given, then the result."""
-    op, has = plan.op, plan.has
-    if not op.use_global_stats:
+    if not plan.op.use_global_stats:
         _moments(plan)
+    plan.steps.append(partial(_normalize, plan))
+
+
+def _normalize(plan: Plan) -> list[Launch]:
+    """Return the pass that computes the result."""
+    op, has = plan.op, plan.has
     inputs = ("src", "mean", "variance", "scale", "shift", "src1")
     work = plan.apply(inputs, "dst", ("workspace",))
     numbers = work.parameters
@@ -161,7 +172,7 @@ def forward(plan: Plan) -> None:
             work.then(Step("const intLANES workspace = 1 - ((x <= 0.0f) & 1);"))
         work.then(Step("x = x <= 0.0f ? (realLANES)(0.0f) : x;"))
     work.post_ops(plan.attr)
-    plan.launches += work.launches()
+    return work.launches()
 
 
 def _moments(plan: Plan) -> None:
@@ -181,8 +192,7 @@ def _moments(plan: Plan) -> None:
 
 def backward(plan: Plan) -> None:
     """Compute the sums that are needed, then the gradient of src."""
-    op, named, has = plan.op, plan.named, plan.has
-    inputs = ["src", "diff_dst", "mean", "variance", "scale", "workspace"]
+    op, named = plan.op, plan.named
     of_set = not op.use_global_stats
     wanted = [name for name in ("diff_shift", "diff_scale") if name in named]
     is_batch = plan.views.in_set == plan.views.in_channel
@@ -196,8 +206,16 @@ def backward(plan: Plan) -> None:
     elif not is_batch:
         if of_set:
             sums = plan.statistic("sum_a"), plan.statistic("sum_b")
-            _sums(plan, *sums, plan.views.in_set, is_scaled=has("scale"))
+            _sums(plan, *sums, plan.views.in_set, is_scaled=plan.has("scale"))
         channel_sums(plan)
+    plan.steps.append(partial(_differentiate, plan))
+
+
+def _differentiate(plan: Plan) -> list[Launch]:
+    """Return the pass that computes the gradient of src."""
+    op, has = plan.op, plan.has
+    of_set, is_batch = not op.use_global_stats, plan.views.in_set == plan.views.in_channel
+    inputs = ["src", "diff_dst", "mean", "variance", "scale", "workspace"]
     work = plan.apply([*inputs, *(("sum_a", "sum_b") if of_set else ())], "diff_src",
                       ("diff_src1",))  # fmt: skip
     mean, epsilon = op.has_mean, work.parameters.real(op.epsilon)
@@ -217,7 +235,7 @@ def backward(plan: Plan) -> None:
         text += f" - ({taken}) * {count}"
     work.then(Step(f"realLANES x = ({text}) * (factor{outer});", keeps_zero=False))
     work.post_ops(plan.attr)
-    plan.launches += work.launches()
+    return work.launches()
 
 
 def channel_sums(plan: Plan) -> None:

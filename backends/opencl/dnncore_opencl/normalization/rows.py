@@ -6,8 +6,6 @@ scale and shift need further launches.
 
 from __future__ import annotations
 
-from typing import Any
-
 from dnncore import backend as core
 from dnncore.backend import MemoryDesc, Refused
 from dnncore_opencl.codegen.grid import Shares
@@ -16,6 +14,7 @@ from dnncore_opencl.codegen.vectors import HALVES, TYPES
 from dnncore_opencl.normalization.plan import Plan, channel_sums
 from dnncore_opencl.rows.rows import Rows, Tensors, row_launch, scale_arguments
 from dnncore_opencl.rows.statistics import Tensor
+from dnncore_opencl.runtime.launch import Launch
 
 VECTORS = ("scale", "shift")
 STATISTICS = ("mean", "variance")
@@ -63,8 +62,8 @@ class RowPlan:
         is_enough = rows.nest.size * self.shares.workers >= 256 * units
         return 0.95 if self.held and is_enough else 0.3
 
-    def add(self) -> None:
-        """Add the launches to the plan."""
+    def launches(self) -> list[Launch]:
+        """Return the launch."""
         plan, op = self.plan, self.plan.op
         parameters = Parameters(max(elements(tensor.desc) for tensor in self.buffers.values()))
         written = {op.result_name, *(STATISTICS if self.is_forward else ())}
@@ -87,9 +86,7 @@ class RowPlan:
             factor=scale_arguments(op, plan.attr, parameters, plan.attributes_place),
             is_exact=bool(plan.attr.scales),
         )  # fmt: skip
-        plan.launches.append(launch)
-        if not self.is_forward:
-            channel_sums(plan)
+        return [launch]
 
 
 def refusal(plan: Plan) -> Refused | None:
@@ -112,7 +109,8 @@ def _has_padding(plan: Plan, desc: MemoryDesc) -> bool:
 
 def launches(plan: Plan) -> float:
     """Add the launches; return the efficiency."""
-    rows: Any = RowPlan(plan)
-    rows.add()
-    efficiency: float = rows.efficiency
-    return efficiency
+    rows = RowPlan(plan)
+    if not rows.is_forward:
+        channel_sums(plan)  # first, because diff_src may be diff_dst's memory
+    plan.steps.append(rows.launches)
+    return rows.efficiency
