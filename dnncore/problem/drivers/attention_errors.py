@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
-from dnncore.algorithms.rounding import ROUNDOFF, Array, Noise, positive_sum, summed
+from dnncore.algorithms.rounding import (
+    LEAST_NORMAL,
+    ROUNDOFF,
+    Array,
+    Noise,
+    positive_sum,
+    summed,
+)
 from dnncore.ops import AttentionBackward, AttentionForward
 from dnncore.ops.attention import Attention
 from dnncore.ops.types import HALF_TYPES
@@ -31,6 +38,9 @@ FUNCTIONS = 16
 
 FAR = 100.0
 """Arguments below -FAR have exponentials below the least number of f32."""
+
+NEAR = 16
+"""A result with a limit above the largest number of its type, divided by this, is not compared."""
 
 FEW = 4
 """Roundings of a sum that is multiplied by a factor and divided by another sum."""
@@ -117,7 +127,8 @@ def _weights(
 
     def change(error: Array) -> Array:
         upper = np.minimum(np.exp(exponent + error), np.maximum(weights, largest))
-        return np.where(used, np.maximum(upper - weights, -weights * np.expm1(-error)), 0.0)
+        grown = np.maximum(upper - weights, -weights * np.expm1(-error)) + LEAST_NORMAL
+        return np.where(used, grown, 0.0)
 
     return weights, Noise(change(noise.limit), change(noise.rms))
 
@@ -162,11 +173,17 @@ def backward_errors(op: AttentionBackward, inputs: Inputs, evaluate: Evaluate) -
     parts = _gradient_parts(op, given, scores, noise)
     found = _gradients(op, given, *parts)
     if all(np.isfinite(one).all() for one in (inputs["diff_dst"], scores[~np.isneginf(scores)])):
-        return {name: one.unknown_where(~np.isfinite(one.limit)) for name, one in found.items()}
+        largest = float(finfo(data_type(evaluate.data_type).dtype).max)  # type: ignore[no-untyped-call]
+        return {name: _unless_near(one, largest) for name, one in found.items()}
     if op.diagonal is None:
         return found
     # 0 * NaN: weights of 0 may be multiplied, or left out with a block of keys
     return {name: one.unknown_where(np.ones_like(one.limit)) for name, one in found.items()}
+
+
+def _unless_near(noise: Noise, largest: float) -> Noise:
+    """Return the noise, unknown where the result may exceed its type or not."""
+    return noise.unknown_where(~(noise.limit < largest / NEAR))
 
 
 def _gradient_parts(

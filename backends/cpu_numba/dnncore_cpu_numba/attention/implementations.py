@@ -4,12 +4,14 @@ Keys and values are copied to panels for the microkernel, which takes memory pro
 size. Tensors of half types are converted to f32 first. The scores of a block of queries and a block
 of keys are computed, replaced by exponentials and multiplied with values while they are in caches.
 Blocks that a causal mask excludes are skipped. The gradients compute the scores again from lse:
-diff_queries per block of queries, diff_keys and diff_values per block of keys.
+diff_queries per block of queries, diff_keys and diff_values per block of keys. If each thread has a
+head, it computes all three per block of keys, which takes five products instead of seven.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -46,14 +48,17 @@ class _Plan:
     All tensors become f32.
     """
 
-    def __init__(self, op: Attention, workspace: MemoryDesc | None, result: Tensor | None) -> None:
+    def __init__(
+        self, op: Attention, workspace: MemoryDesc | None, result: Tensor | None, threads: int
+    ) -> None:
         self.op = op
+        self.threads = threads
         self.steps: list[Callable[[], list[Step]]] = []
         self.nbytes = 0
         self.named = arguments(op, workspace)
         if result is not None:
             self.named[op.result_name] = result
-        self.vectors = BEST.most_vectors
+        self.vectors = max(n for n in BEST.rows if n & (n - 1) == 0)
         self.wide, self.high = self.vectors * BEST.lanes, BEST.rows[self.vectors]
         self._ends: list[Callable[[], list[Step]]] = []
         self._mask = self.read("mask") if op.mask is not None else None
@@ -113,10 +118,23 @@ class _Plan:
             "mask": mask.address if mask else 0, "mask_strides": _record(strides),
         }  # fmt: skip
 
-    def add(self, task: Task, values: dict[str, Any], items: int) -> None:
-        """Append a step whose task calls the microkernel."""
+    def add(
+        self, task: Task, values: dict[str, Any], items: int, *, across: bool | None = None
+    ) -> None:
+        """Append a step whose task calls the microkernel.
+
+        across: whether it also calls the microkernel with a transposed left factor; None if its
+        task has no such parameter.
+        """
         kernel = Microkernel(BEST, self.high, self.vectors, panel=False)
-        self.steps.append(lambda: [Step(task, values | {"kernel": kernel.address}, items)])
+
+        def step() -> list[Step]:
+            kernels = {"kernel": kernel.address}
+            if across is not None:
+                kernels["across"] = replace(kernel, along="rows").address if across else 0
+            return [Step(task, values | kernels, items)]
+
+        self.steps.append(step)
 
     def all_steps(self) -> list[Step]:
         """Return all steps, with the copies to outputs at the end."""
@@ -141,8 +159,10 @@ def _head(tensor: Tensor) -> int:
     return outer * inner
 
 
-def _forward(op: AttentionForward, workspace: MemoryDesc | None, result: Tensor | None) -> _Plan:
-    plan = _Plan(op, workspace, result)
+def _forward(
+    op: AttentionForward, workspace: MemoryDesc | None, result: Tensor | None, threads: int
+) -> _Plan:
+    plan = _Plan(op, workspace, result, threads)
     n, h, _, q, k, d, v = op.sizes
     queries, dst = plan.read("queries"), plan.written("dst")
     keys, values = plan.panels(plan.named["keys"]), plan.lines(plan.named["values"])
@@ -158,8 +178,10 @@ def _forward(op: AttentionForward, workspace: MemoryDesc | None, result: Tensor 
     return plan
 
 
-def _backward(op: AttentionBackward, workspace: MemoryDesc | None, result: Tensor | None) -> _Plan:
-    plan = _Plan(op, workspace, result)
+def _backward(
+    op: AttentionBackward, workspace: MemoryDesc | None, result: Tensor | None, threads: int
+) -> _Plan:
+    plan = _Plan(op, workspace, result, threads)
     n, h, g, q, k, d, v = op.sizes
     names = ("queries", "keys", "values", "dst", "diff_dst")
     read = {name: plan.read(name) for name in names}
@@ -176,18 +198,18 @@ def _backward(op: AttentionBackward, workspace: MemoryDesc | None, result: Tenso
     shared = {
         "depth": d, "width": v, "lse": plan.named["workspace"].address, "mean": mean.address,
     }  # fmt: skip
-    sides: tuple[Mapping[str, Any], ...] = (
-        {"x": "queries", "y": "diff_dst", "columns": ("keys", "values"), "sizes": (q, k, h)},
-        {"x": "keys", "y": "values", "columns": ("queries", "diff_dst"), "sizes": (k, q, g)},
-    )
-    for by_keys, side in enumerate(sides):
-        x, y = (read[side[name]] for name in "xy")
-        one, other = (read[name] for name in side["columns"])
+    whole = plan.threads <= n * g  # one thread per head computes all gradients at once
+    for by_keys in (True,) if whole else (False, True):
+        own_names = ("keys", "values") if by_keys else ("queries", "diff_dst")
+        others = ("queries", "diff_dst") if by_keys else ("keys", "values")
+        rows, columns, heads = (k, q, g) if by_keys else (q, k, h)
+        x, y = (read[name] for name in own_names)
+        one, other = (read[name] for name in others)
         panels = {"x": plan.panels(one), "y": plan.panels(other)}
         lines = {"x": plan.lines(one), "y": plan.lines(other) if by_keys else plan.named["dst"]}
         dx = plan.written("diff_keys" if by_keys else "diff_queries")
         dy = plan.written("diff_values") if by_keys else dx
-        common = plan.common(*side["sizes"])
+        common = plan.common(rows, columns, heads)
         values = common | shared | {"by_keys": by_keys}
         values |= {
             "x": x.address, "y": y.address, "x_strides": _record(x.desc.strides),
@@ -198,9 +220,20 @@ def _backward(op: AttentionBackward, workspace: MemoryDesc | None, result: Tenso
             values |= {
                 f"{name}_panels": panels[name].address, f"{name}_head": _head(panels[name]),
                 f"{name}_lines": lines[name].address, f"{name}_line_head": _head(lines[name]),
-                f"{name}_line_panel": side["sizes"][1] * plan.wide,
+                f"{name}_line_panel": columns * plan.wide,
             }  # fmt: skip
-        plan.add(tasks.backward, values, n * side["sizes"][2] * common["blocks"])
+        dq, own, room = dx, dx, dx
+        if whole:
+            dq, own = plan.written("diff_queries"), plan.lines(x)
+            padded = -(-q // tasks.COLUMNS) * tasks.COLUMNS
+            room = plan.scratch((n, h, padded, -(-d // plan.wide) * plan.wide))
+        blocks = common["blocks"]
+        values |= {
+            "span": blocks if whole else 1, "own_lines": own.address, "own_line_head": _head(own),
+            "own_line_panel": k * plan.wide, "room": room.address, "room_head": _head(room),
+            "dq": dq.address, "dq_strides": _record(dq.desc.strides),
+        }  # fmt: skip
+        plan.add(tasks.backward, values, n * heads * (1 if whole else blocks), across=whole)
     return plan
 
 
@@ -225,21 +258,28 @@ class AttentionImplementation(Implementation[Any]):
             return Refused("attribute", "the hint keeps no workspace")
         if workspace is not None and workspace != op.lse_desc:
             return Refused("format", "the workspace must be row-major")
+        if attr.post_ops and isinstance(op, AttentionBackward):
+            return Refused("attribute", "has no post-ops of gradients")
         if refusal := refuse_post_ops(op, attr, workspace):
             return refusal
         n, h, _, q, k, d, v = op.sizes
         if not 0 < min(d, v) <= max(d, v) <= tasks.DEPTH:
             return Refused("shape", f"takes 1 to {tasks.DEPTH} elements per key; got {d} and {v}")
         if not n * h * q * k:
-            return Refused("shape", "has no code for tensors without elements")
-        nbytes = self.make(op, workspace, None).nbytes
+            return Refused(
+                "shape", f"takes at least one query and key; got {n * h} heads of {q}, {k}"
+            )
+        threads = engine.num_threads
+        nbytes = self.make(op, workspace, None, threads).nbytes
         return offered(
-            op, attr, engine, partial(self._steps, op, workspace), nbytes, workspace,
+            op, attr, engine, partial(self._steps, op, workspace, threads), nbytes, workspace,
             in_f32=True, efficiency=EFFICIENCY,
         )  # fmt: skip
 
-    def _steps(self, op: Any, workspace: MemoryDesc | None, result: Tensor) -> list[Step]:
-        steps: list[Step] = self.make(op, workspace, result).all_steps()
+    def _steps(
+        self, op: Any, workspace: MemoryDesc | None, threads: int, result: Tensor
+    ) -> list[Step]:
+        steps: list[Step] = self.make(op, workspace, result, threads).all_steps()
         return steps
 
 

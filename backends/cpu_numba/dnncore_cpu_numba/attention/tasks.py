@@ -15,7 +15,7 @@ from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL
 
 ROWS = 56  # most rows of a block
-COLUMNS = 256  # columns of a block
+COLUMNS = 192  # columns of a block; a multiple of the sides of all tiles
 DEPTH = 256  # most elements of a query, a key or a value
 LANES = 16  # maxima of a row that are computed side by side; COLUMNS is a multiple
 _BUFFER, _ROOM, _LINE, _TABLE = ROWS * COLUMNS // 2, ROWS * DEPTH // 2, LANES // 2, 4  # int64
@@ -62,6 +62,14 @@ BACKWARD = Record(
     ("lse mean", "address", "(N, H, Q)"),
     ("dx dy", "address"),
     ("dx_strides dy_strides", STRIDES),
+    ("span", "count", "blocks of an item; all blocks of a head if it also computes diff_queries"),
+    ("across", "address", "the kernel whose left factor is transposed; 0 if span is 1"),
+    ("own_lines", "address", "keys, one behind the other"),
+    ("own_line_head own_line_panel", "elements"),
+    ("room", "address", "of diff_queries, heads of whole tiles"),
+    ("room_head", "elements"),
+    ("dq", "address"),
+    ("dq_strides", STRIDES),
 )
 MEANS = Record(
     "means of attention",
@@ -107,6 +115,24 @@ def _give(room, factor, address, strides, n, head, row, width):
 def _clear(room, count):
     for i in range(count):
         store_f32(room, i, _ZERO)
+
+
+@device
+def _multiply_across(params, table, a, columns, b, panel, panels, depth, c, c_row):
+    """Add A^T B to C, where A has `depth` rows of COLUMNS. columns: of A, a multiple of tiles."""
+    high, wide = params.tile_rows, params.tile_columns
+    store_i64(table, 0, 1)
+    store_i64(table, 1, depth)
+    store_i64(table, 2, 0)
+    store_i64(table, 3, 0)
+    for j in range(panels):
+        for i in range(0, columns, high):
+            MICROKERNEL.call(
+                params.across, a=a + 4 * i, b=b + j * panel, fetch=0,
+                c=c + i * c_row + 4 * j * wide, batch_table=table, blocks=1, a_advance=0,
+                b_advance=0, a_stride=4 * COLUMNS, b_row=4 * wide, b_block=0, c_row=c_row,
+                c_block=params.vector, accumulate=1, lanes=0, operands=0,
+            )  # fmt: skip
 
 
 @device
@@ -246,18 +272,21 @@ def backward(params, begin, end):
     lse, mean, table = stack(_PER_COLUMN), stack(_PER_COLUMN), stack(_TABLE)
     _clear(x, ROWS * DEPTH)
     _clear(y, ROWS * DEPTH)
-    for item in range(begin, end):
-        first = item % params.blocks * params.block
-        index = item // params.blocks
+    for place in range(begin * params.span, end * params.span):
+        first = place % params.blocks * params.block
+        index = place // params.blocks
         head, n = index % params.heads, index // params.heads
         rows = min(params.block, params.rows - first)
+        whole = params.across != 0
+        if whole and first == 0:
+            _clear(params.room + 4 * index * share * params.room_head, share * params.room_head)
         _take(params.x, params.x_strides, n, head, first, rows, depth, x)
         _take(params.y, params.y_strides, n, head, first, rows, width, y)
         _clear(dx, ROWS * deep)
         _clear(dy, ROWS * broad)
         low, high = 0, min(params.columns, first + rows + diagonal)
         if by_keys:
-            low, high = max(0, first - diagonal) // wide * wide, params.columns
+            low, high = max(0, first - diagonal) // COLUMNS * COLUMNS, params.columns
         for turn in range(share if by_keys else 1):
             query_head = head * share + turn if by_keys else head
             other = n * params.heads * share + query_head
@@ -290,12 +319,29 @@ def backward(params, begin, end):
                               params.y_lines + 4 * (other * params.y_line_head + start * wide),
                               4 * params.y_line_panel, broad // wide, count, dy, 4 * broad,
                               1)  # fmt: skip
+                if whole:
+                    tiles = (count + params.tile_rows - 1) // params.tile_rows * params.tile_rows
+                    for r in range(rows):
+                        for c in range(count, tiles):
+                            store_f32(slopes, COLUMNS * r + c, _ZERO)
+                    _multiply_across(params, table, slopes, tiles,
+                                     params.own_lines
+                                     + 4 * (index * params.own_line_head + first * wide),
+                                     4 * params.own_line_panel, deep // wide, rows,
+                                     params.room + 4 * (other * params.room_head + start * deep),
+                                     4 * deep)  # fmt: skip
         for r in range(rows):
             _give(dx + 4 * deep * r, params.scale, params.dx, params.dx_strides, n, head,
                   first + r, depth)  # fmt: skip
             if by_keys:
                 _give(dy + 4 * broad * r, _ONE, params.dy, params.dy_strides, n, head,
                       first + r, width)  # fmt: skip
+        if whole and first + rows == params.rows:
+            for turn in range(share):
+                own = params.room + 4 * (index * share + turn) * params.room_head
+                for r in range(params.columns):
+                    _give(own + 4 * deep * r, params.scale, params.dq, params.dq_strides, n,
+                          head * share + turn, r, depth)  # fmt: skip
 
 
 @device
