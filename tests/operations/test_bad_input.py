@@ -93,6 +93,20 @@ def add(src0, src1, algorithm="add"):
     return dnn.Binary(algorithm, src0=src0, src1=src1, dst=desc(2, 3))
 
 
+def concat(dst, *srcs):
+    return dnn.Concat(srcs=srcs, dst=dst, axis=1)
+
+
+def shuffle(dst, group_size):
+    return dnn.ShuffleForward(
+        "forward_training", src=desc(2, 6), dst=dst, axis=1, group_size=group_size
+    )
+
+
+def resampling(src, dst):
+    return dnn.ResamplingForward("forward_training", "linear", src=src, dst=dst)
+
+
 def weighted_sum(scales, *srcs):
     return dnn.Sum(scales, srcs=srcs, dst=desc(2, 3))
 
@@ -171,6 +185,25 @@ SHAPES = {
         lambda: weighted_sum((1, 2), desc(2, 3)),
     "sum: src1 must be (2, 3) (dst's dims); got (3, 2)":
         lambda: weighted_sum((1, 2), desc(2, 3), desc(3, 2)),
+    "concat: there must be at least one src; got none": lambda: concat(desc(2, 3)),
+    "concat: src1 must be (2, 1) (dst's dims, except along the axis); got (3, 1)":
+        lambda: concat(desc(2, 3), desc(2, 2), desc(3, 1)),
+    "concat: dst must be (2, 4) (along the axis, the sizes of all srcs); got (2, 3)":
+        lambda: concat(desc(2, 3), desc(2, 2), desc(2, 2)),
+    "concat: axis must be an integer from 0 to 1; got 2":
+        lambda: dnn.Concat(srcs=[desc(2, 3)], dst=desc(2, 3), axis=2),
+    "shuffle: dst must be (2, 6) (src's dims); got (2, 3)": lambda: shuffle(desc(2, 3), 2),
+    "shuffle: group_size must be a positive divisor of the 6 elements along axis 1; got 4":
+        lambda: shuffle(desc(2, 6), 4),
+    "shuffle: group_size must be a positive divisor of the 6 elements along axis 1; got 0":
+        lambda: shuffle(desc(2, 6), 0),
+    "resampling: src must have 3 to 5 dims (N, C, [[D,] H,] W); got (2, 3)":
+        lambda: resampling(desc(2, 3), desc(2, 3)),
+    "resampling: dst must have src's batch, channels and rank (2, 3), 3 dims; got (2, 4, 5)":
+        lambda: resampling(desc(2, 3, 4), desc(2, 4, 5)),
+    "resampling: src must have elements along each spatial dim if dst has; got (2, 3, 0) for"
+    " (2, 3, 1)":
+        lambda: resampling(desc(2, 3, 0), desc(2, 3, 1)),
     "reorder: dst must be (2, 3) (src's dims); got (3, 2)": lambda: reorder(desc(3, 2)),
     "lrn: src must have 3 to 5 dims for within_channel; got (4, 5)":
         lambda: lrn("within_channel", src=desc(4, 5)),

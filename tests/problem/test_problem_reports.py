@@ -153,8 +153,8 @@ def test_a_type_that_only_onednn_has_is_a_missing_feature():
 
 VERBOSE = [
     verbose_line("eltwise", "s8", algorithm="exp"),
-    verbose_line("shuffle"),
-    verbose_line("shuffle"),
+    verbose_line("brgemm"),
+    verbose_line("brgemm"),
     verbose_line("eltwise", attributes="attr-precomputed-reductions:src0:1:s32"),
     verbose_line("eltwise", algorithm="frob"),
     verbose_line("eltwise", attributes="attr-post-ops:binary_add:f64:3"),
@@ -168,7 +168,7 @@ def test_verbose_lines_name_the_same_features():
     assert str(problem) == "--eltwise --dir=FWD_I --attr-fpmath=bf16 2x3"
     told = [getattr(error, "features", "unreadable") for error in reports]
     assert told == [
-        ("data type s8",), ("primitive shuffle",), ("precomputed reductions",), "unreadable",
+        ("data type s8",), ("primitive brgemm",), ("precomputed reductions",), "unreadable",
         ("post-op operand of data type f64",),
     ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from dnncore import backend
 
 OPERATIONS: tuple[type[backend.Operation], ...] = (
     backend.Binary,
+    backend.Concat,
     backend.ConvolutionForward,
     backend.ConvolutionBackwardData,
     backend.ConvolutionBackwardWeights,
@@ -24,6 +25,10 @@ OPERATIONS: tuple[type[backend.Operation], ...] = (
     backend.PoolingBackward,
     backend.Reduction,
     backend.Reorder,
+    backend.ResamplingForward,
+    backend.ResamplingBackward,
+    backend.ShuffleForward,
+    backend.ShuffleBackward,
     backend.SoftmaxForward,
     backend.SoftmaxBackward,
     backend.Sum,

@@ -22,6 +22,7 @@ NORM = "local_size alpha beta k"
 # fmt: off
 OPERATIONS: dict[type[Operation], tuple[str, str]] = {
     backend.Binary: ("binary", "engine algorithm src0 src1 dst"),
+    backend.Concat: ("concat", "engine dst count axis srcs"),
     backend.ConvolutionForward: (
         "convolution_forward",
         f"engine prop_kind algorithm src weights bias dst {WINDOW}"),
@@ -51,6 +52,13 @@ OPERATIONS: dict[type[Operation], tuple[str, str]] = {
         "pooling_backward", f"engine algorithm diff_src diff_dst {POOLING} hint"),
     backend.Reduction: ("reduction", "engine algorithm src dst p eps"),
     backend.Reorder: ("reorder", "src engine dst engine"),
+    backend.ResamplingForward: (
+        "resampling_forward", "engine prop_kind algorithm factors src dst"),
+    backend.ResamplingBackward: (
+        "resampling_backward", "engine algorithm factors diff_src diff_dst hint"),
+    backend.ShuffleForward: ("shuffle_forward", "engine prop_kind src dst axis group_size"),
+    backend.ShuffleBackward: (
+        "shuffle_backward", "engine diff_src diff_dst axis group_size hint"),
     backend.SoftmaxForward: ("softmax_forward", "engine prop_kind algorithm src dst axis"),
     backend.SoftmaxBackward: (
         "softmax_backward", "engine algorithm diff_src diff_dst dst axis hint"),
@@ -66,7 +74,7 @@ PRODUCTS = (
     backend.InnerProductBackwardWeights,
     backend.MatMul,
 )  # fmt: skip
-INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64}  # other numbers are floats
+INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64, "group_size": ctypes.c_int64}  # other numbers are floats
 FLOATS = ("f32", "f16", "bf16")
 APPLY_TO_INTEGERS = 1  # convert integer weights to a floating-point type
 FPMATH = {"ieee": "strict"}  # dnncore's name -> oneDNN's, if they differ
@@ -85,7 +93,7 @@ def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[A
         raise Unsupported(f"{op.KIND} is not in the table of oneDNN's operations")
     _check_loops(op)
     stem, names = OPERATIONS[type(op)]
-    known = {"engine": layouts.library.engine, "hint": hint}
+    known = {"engine": layouts.library.engine, "hint": hint, "factors": None}
     values = [
         known[name] if name in known else _parameter(layouts, stem, op, name)
         for name in names.split()
@@ -95,7 +103,7 @@ def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[A
 
 def _check_loops(op: Operation) -> None:
     """Raise `Unsupported` for reorders whose dims and blocks need more loops than oneDNN has."""
-    if not isinstance(op, backend.Reorder | backend.Sum):
+    if not isinstance(op, backend.Reorder | backend.Sources):
         return
     for _, desc in op.tensors():
         loops = desc.ndims + len(desc.inner_blocks)

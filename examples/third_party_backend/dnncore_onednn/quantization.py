@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnncore.backend import Attributes, MemoryDesc, Operation, Sum
+from dnncore.backend import Attributes, MemoryDesc, Operation, Sources
 from dnncore_onednn.library import Dims, Library, Owned, Unsupported
 
 __all__ = ["flat", "number_of", "quantization_numbers", "set_quantization"]
@@ -18,14 +18,14 @@ ARGUMENTS = {
     "diff_src": 129, "diff_dst": 145, "diff_weights": 161, "diff_bias": 169,
     "workspace": 64,
 }  # fmt: skip
-MULTIPLE_SRC = 1024  # src{i} of a sum: MULTIPLE_SRC + i
+MULTIPLE_SRC = 1024  # src{i} of a sum or concat: MULTIPLE_SRC + i
 QUANTIZATION = {"scales": 4096, "zero_points": 8192}  # + the enumerator of the tensor
 DEFAULT_TYPES = {"scales": "f32", "zero_points": "s32"}
 
 
 def number_of(op: Operation, name: str) -> int:
     """The enumerator of a tensor of the operation."""
-    if isinstance(op, Sum) and name.startswith("src"):
+    if isinstance(op, Sources) and name.startswith("src"):
         return MULTIPLE_SRC + int(name.removeprefix("src"))
     return ARGUMENTS[name]
 
