@@ -122,6 +122,7 @@ RESAMPLING = Driver(
         },
         auxiliary="alg:resampling_{algorithm}",
     ),
+    printed_shape="mb ic i* o*",
     golden=GOLDEN,
     oracles={ResamplingForward: forward(_formula), ResamplingBackward: gradient(_formula, "src")},
     errors={ResamplingForward: _errors, ResamplingBackward: _errors},
