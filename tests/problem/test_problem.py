@@ -211,6 +211,16 @@ WORDS = {
     "--sum --sdt=f32 --scales=3 --dtag=undef 2x3x4x5": dnn.Sum(
         (3,), srcs=[X], dst=desc((2, 3, 4, 5))
     ),
+    "--concat --axis=2 --dtag=axb 2x3x4x5:2x3x1x5": dnn.Concat(
+        srcs=[X, desc((2, 3, 1, 5), "nchw")], dst=desc((2, 3, 5, 5), "nhwc"), axis=2
+    ),
+    "--shuffle --dir=BWD_D --axis=2 --group=2 --stag=any --dtag=abx 2x3x4x5": dnn.ShuffleBackward(
+        diff_src=desc((2, 3, 4, 5)), diff_dst=X, axis=2, group_size=2
+    ),
+    "--resampling --dir=FWD_I --alg=linear --tag=abx mb2ic3_ih4oh7_iw5ow2":
+        dnn.ResamplingForward(
+            "forward_inference", "linear", src=X, dst=desc((2, 3, 7, 2), "nchw")
+        ),
     "--reduction --alg=norm_lp_sum --p=2 --eps=0.5 2x3x4x5:2x1x4x1": dnn.Reduction(
         "norm_lp_sum", src=X, dst=desc((2, 1, 4, 1)), p=2, eps=0.5
     ),

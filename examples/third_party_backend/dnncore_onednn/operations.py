@@ -74,7 +74,11 @@ PRODUCTS = (
     backend.InnerProductBackwardWeights,
     backend.MatMul,
 )  # fmt: skip
-INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64, "group_size": ctypes.c_int64}  # other numbers are floats
+INTEGERS = {
+    "axis": ctypes.c_int,
+    "local_size": ctypes.c_int64,
+    "group_size": ctypes.c_int64,
+}  # other numbers are floats
 FLOATS = ("f32", "f16", "bf16")
 APPLY_TO_INTEGERS = 1  # convert integer weights to a floating-point type
 FPMATH = {"ieee": "strict"}  # dnncore's name -> oneDNN's, if they differ
