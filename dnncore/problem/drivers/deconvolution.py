@@ -188,7 +188,7 @@ DECONVOLUTION = Driver(
         DeconvolutionBackwardWeights: _weights_errors,
     },
     has_products=True,
-    special_inputs=("src", "diff_dst"),
+    special_inputs=("diff_dst", "src"),
     linear_in=lambda op: "src" if isinstance(op, DeconvolutionForward) else "diff_dst",
     options={
         "dir": LAYER_DIRECTIONS,

@@ -248,6 +248,10 @@ BLOCKS = (2, 4, 8, 16, 32, 48, 64)
 
 ALL: Operations = (Operation,)
 CONVOLUTION: Operations = (backend.ConvolutionForward, *GRADIENTS[:2])
+DECONVOLUTION: Operations = (
+    backend.DeconvolutionForward, backend.DeconvolutionBackwardData,
+    backend.DeconvolutionBackwardWeights,
+)  # fmt: skip
 FORWARD: Operations = (backend.EltwiseForward,)
 BACKWARD: Operations = (backend.EltwiseBackward,)
 LRN: Operations = (backend.LRNForward, backend.LRNBackward)
@@ -259,9 +263,12 @@ ELEMENTWISE: Operations = (
 DEVIATIONS = (
     Deviation(ALL, "is wrong or fails for layouts with other blocks than "
               + ", ".join(map(str, BLOCKS)), _has_odd_blocks, kind="format"),
-    Deviation((*LAYERS, *GRADIENTS, backend.Reduction), "returns NaN for sums without terms",
-              _has_no_terms, kind="shape"),
-    Deviation(LAYERS, "ignores the stride of bias", _has_bias_with_gaps, kind="format"),
+    Deviation((*LAYERS, *GRADIENTS, *DECONVOLUTION, backend.Reduction),
+              "returns NaN for sums without terms", _has_no_terms, kind="shape"),
+    Deviation((*LAYERS, backend.DeconvolutionForward), "ignores the stride of bias",
+              _has_bias_with_gaps, kind="format"),
+    Deviation((backend.DeconvolutionForward,), "rounds products of integers in another way",
+              lambda op, _attr: not _is_float(op.src), kind="type"),
     Deviation((backend.ConvolutionForward,), "crashes if dst begins at an odd address",
               _is_finished, "*gemm*"),
     Deviation(ALL, "saturates s32 at 2147483520", _may_leave_s32, kind="type"),

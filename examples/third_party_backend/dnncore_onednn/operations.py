@@ -32,6 +32,15 @@ OPERATIONS: dict[type[Operation], tuple[str, str]] = {
     backend.ConvolutionBackwardWeights: (
         "convolution_backward_weights",
         f"engine algorithm src diff_weights diff_bias diff_dst {WINDOW} hint"),
+    backend.DeconvolutionForward: (
+        "deconvolution_forward",
+        f"engine prop_kind algorithm src weights bias dst {WINDOW}"),
+    backend.DeconvolutionBackwardData: (
+        "deconvolution_backward_data",
+        f"engine algorithm diff_src weights diff_dst {WINDOW} hint"),
+    backend.DeconvolutionBackwardWeights: (
+        "deconvolution_backward_weights",
+        f"engine algorithm src diff_weights diff_bias diff_dst {WINDOW} hint"),
     backend.EltwiseForward: (
         "eltwise_forward", "engine prop_kind algorithm src dst alpha beta"),
     backend.EltwiseBackward: (
@@ -69,6 +78,9 @@ PRODUCTS = (
     backend.ConvolutionForward,
     backend.ConvolutionBackwardData,
     backend.ConvolutionBackwardWeights,
+    backend.DeconvolutionForward,
+    backend.DeconvolutionBackwardData,
+    backend.DeconvolutionBackwardWeights,
     backend.InnerProductForward,
     backend.InnerProductBackwardData,
     backend.InnerProductBackwardWeights,
