@@ -25,12 +25,13 @@ from dnncore_onednn.call import Call, new_stream
 from dnncore_onednn.description import Description
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import OneDnnError, Unsupported, load
+from dnncore_onednn.operations import OPERATIONS
 
 import dnncore as dnn
 from benchmarks.contestants.onednn_packages import OPENMP, Package
 from dnncore.ops.operation import Argument
 
-__all__ = ["OneDnnError", "Peer", "PeerCall", "PeerPrimitive", "Unsupported", "load"]
+__all__ = ["OPERATIONS", "OneDnnError", "Peer", "PeerCall", "PeerPrimitive", "Unsupported", "load"]
 
 Array = np.ndarray[Any, Any]
 

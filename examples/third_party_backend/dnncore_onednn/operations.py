@@ -21,6 +21,11 @@ POOLING = "strides kernel dilations padding_l padding_r"
 NORM = "local_size alpha beta k"
 # fmt: off
 OPERATIONS: dict[type[Operation], tuple[str, str]] = {
+    backend.BatchNormalizationForward: (
+        "batch_normalization_forward", "engine prop_kind src dst epsilon flags"),
+    backend.BatchNormalizationBackward: (
+        "batch_normalization_backward",
+        "engine gradients diff_src diff_dst src epsilon flags hint"),
     backend.Binary: ("binary", "engine algorithm src0 src1 dst"),
     backend.Concat: ("concat", "engine dst count axis srcs"),
     backend.ConvolutionForward: (
@@ -52,6 +57,8 @@ OPERATIONS: dict[type[Operation], tuple[str, str]] = {
     backend.InnerProductBackwardWeights: (
         "inner_product_backward_weights",
         "engine src diff_weights diff_bias diff_dst hint"),
+    backend.LayerNormalizationForward: (
+        "layer_normalization_forward", "engine prop_kind src dst statistics epsilon flags"),
     backend.LRNForward: ("lrn_forward", f"engine prop_kind algorithm src dst {NORM}"),
     backend.LRNBackward: ("lrn_backward", f"engine algorithm diff_src diff_dst src {NORM} hint"),
     backend.MatMul: ("matmul", "engine src weights bias dst"),
@@ -130,7 +137,15 @@ def _check_loops(op: Operation) -> None:
 def _parameter(layouts: Layouts, stem: str, op: Any, name: str) -> Any:
     if name == "count":
         return len(op.srcs)
-    value, number = getattr(op, name), layouts.library.number
+    number = layouts.library.number
+    if name == "gradients":
+        both = op.diff_scale is not None or op.diff_shift is not None
+        return number("prop_kind", "backward" if both else "backward_data")
+    if name == "flags":
+        return _flags(op)
+    if name == "statistics":
+        return layouts.md(op.variance or MemoryDesc(op.statistics_dims, "f32"))
+    value = getattr(op, name)
     if name == "algorithm":
         return number("alg_kind", f"{stem.partition('_')[0]}_{value}")
     if name == "prop_kind":
@@ -144,6 +159,24 @@ def _parameter(layouts: Layouts, stem: str, op: Any, name: str) -> Any:
     if value is None or isinstance(value, MemoryDesc):
         return layouts.md(value)
     return INTEGERS.get(name, ctypes.c_float)(value)
+
+
+def _flags(op: Any) -> int:
+    """The flags of a normalization, dnnl_normalization_flags_t.
+
+    Raises `Unsupported` for a fused relu, whose mask has another format, and for other differences.
+    """
+    if getattr(op, "fuse_relu", False):
+        raise Unsupported("oneDNN keeps the mask of a fused relu in a private format")
+    if not op.has_mean:
+        raise Unsupported("oneDNN 3.2 has no RMS normalization")
+    vectors = {name: getattr(op, name, None) for name in ("scale", "shift", "diff_shift")}
+    for name in ("mean", "variance", *vectors):
+        desc = getattr(op, name, None)
+        if desc is not None and desc != MemoryDesc(desc.dims, "f32"):
+            raise Unsupported(f"oneDNN takes {name} as row-major f32; got {desc!r}")
+    has_shift = vectors["shift"] is not None or vectors["diff_shift"] is not None
+    return 1 * op.use_global_stats + 2 * (vectors["scale"] is not None) + 4 * has_shift
 
 
 class _Mds:

@@ -16,7 +16,8 @@ __all__ = ["flat", "number_of", "quantization_numbers", "set_quantization"]
 ARGUMENTS = {
     "src": 1, "src0": 1, "src1": 2, "src2": 3, "dst": 17, "weights": 33, "bias": 41,
     "diff_src": 129, "diff_dst": 145, "diff_weights": 161, "diff_bias": 169,
-    "workspace": 64,
+    "workspace": 64, "mean": 49, "variance": 50, "scale": 51, "shift": 52, "diff_scale": 255,
+    "diff_shift": 256, "diff_src1": 130,
 }  # fmt: skip
 MULTIPLE_SRC = 1024  # src{i} of a sum or concat: MULTIPLE_SRC + i
 QUANTIZATION = {"scales": 4096, "zero_points": 8192}  # + the enumerator of the tensor
