@@ -40,6 +40,8 @@ TABLES = {
     backend.ResamplingBackward: "resampling.implementation:TABLE",
     backend.ShuffleForward: "shuffle:TABLE",
     backend.ShuffleBackward: "shuffle:TABLE",
+    backend.RNNForward: "rnn.implementations:TABLE",
+    backend.RNNBackward: "rnn.implementations:TABLE",
     backend.SoftmaxForward: "softmax.implementations:FORWARD",
     backend.SoftmaxBackward: "softmax.implementations:BACKWARD",
     backend.Sum: "sum:TABLE",

@@ -24,8 +24,13 @@ def _sigmoid(z: Array) -> Array:
     return 1 / (1 + np.exp(-z))
 
 
-LOGISTIC = Scalar(_sigmoid, lambda z: _sigmoid(z) * (1 - _sigmoid(z)), 1.0)
-TANH = Scalar(np.tanh, lambda z: 1 - np.tanh(z) ** 2, 2.0)
+def _slope(z: Array) -> Array:
+    """The derivative of logistic, without cancellation."""
+    return _sigmoid(z) * _sigmoid(-z)
+
+
+LOGISTIC = Scalar(_sigmoid, _slope, 1.0)
+TANH = Scalar(np.tanh, lambda z: 4 * _slope(2 * z), 2.0)
 
 
 def _activation(op: RNN) -> Scalar:

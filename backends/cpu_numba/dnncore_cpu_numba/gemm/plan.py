@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,9 +59,10 @@ class ProgramPlan:
     """
 
     def __init__(
-        self, op: Operation, attr: Attributes, blocking: Blocking, kept: Collection[str] = ()
-    ) -> None:
-        self.tensors = arguments(op, attr=attr)
+        self, op: Operation, attr: Attributes, blocking: Blocking, kept: Collection[str] = (),
+        workspace: MemoryDesc | None = None,
+    ) -> None:  # fmt: skip
+        self.tensors = arguments(op, workspace, attr)
         self._parts: list[Callable[[], list[Step]]] = []
         self._pending: dict[int, Callable[[], None]] = {}  # id(copy) -> appends the copy back
         self._copied = 0  # bytes read and written
@@ -251,6 +252,15 @@ class ProgramPlan:
         for append in self._pending.values():
             append()
         self._pending.clear()
+
+    def apart(self, append: Callable[[], None]) -> Callable[[], list[Step]]:
+        """Return the steps that `append` appends to this plan. They are made once, and may run
+        several times.
+        """
+        parts, self._parts = self._parts, []
+        append()
+        own, self._parts = self._parts, parts
+        return cache(lambda: [step for part in own for step in part()])
 
     def finish(self, op: Operation, attr: Attributes, room: Tensor, *, stepwise: bool) -> None:
         """Append the chain that computes the output from a result in the scratchpad.

@@ -1,0 +1,1 @@
+"""Recurrent cells: products with weights, and tasks that compute the cells between them."""

@@ -1,0 +1,203 @@
+"""The gradient of recurrent cells: step by step backward, then products over all steps.
+
+The slopes of the sums of all steps are kept. The gradients of weights and of the layer's input are
+products of them, one per layer and direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dnncore.backend import MemoryDesc, RNNBackward
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.product import transposed
+from dnncore_cpu_numba.rnn import tasks
+from dnncore_cpu_numba.rnn.layers import Layers, matrix
+from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["plan_backward"]
+
+NAMES = ("weights_layer", "weights_iter", "weights_peephole", "bias", "src_layer", "src_iter",
+         "src_iter_c", "attention")  # fmt: skip
+
+
+def plan_backward(isa: Isa, plan: ProgramPlan, op: RNNBackward) -> None:
+    """Append the steps of all layers, from the last one."""
+    layers = Layers(isa, plan, op)
+    sizes = layers.sizes
+    out = {name: layers.output(f"diff_{name}") for name in NAMES}
+    diff = layers.given["diff_dst_layer"]
+    step = diff.desc.dims[2]
+    concat = op.direction == "bidirectional_concat"
+    above = [
+        matrix(diff, side * sizes.dic * concat, layers.rows, sizes.dic, step)
+        for side in range(sizes.directions)
+    ]
+    for layer in reversed(range(sizes.layers)):
+        slopes = []
+        for side in range(sizes.directions):
+            single = layer == 0 and sizes.directions == 1
+            target = out["src_layer"] if single else layers.room(layers.rows, sizes.slc)
+            target = target and matrix(target, 0, layers.rows, sizes.slc)
+            _Side(layers, layer, side, out).plan(above[side], target)
+            slopes.append(target)
+        above = slopes  # type: ignore[assignment]  # only that of layer 0 may be None
+    if sizes.directions == 2 and out["src_layer"] is not None:
+        layers.add(out["src_layer"], *above)
+
+
+class _Side:
+    """One layer and direction. out: the outputs by the names of their tensors."""
+
+    def __init__(self, layers: Layers, layer: int, side: int, out: dict[str, Tensor | None]):
+        self.layers, self.op, self.sizes = layers, layers.op, layers.sizes
+        self.layer, self.side, self.out = layer, side, out
+        rows, width = layers.rows, self.sizes.dhc
+        self.z = layers.room(rows, self.sizes.gates * width)
+        self.zq = layers.room(rows, self.sizes.gates * width) if self.op.is_lbr else self.z
+        self.hp = layers.room(rows, width)
+        self.is_gru = self.op.is_gru and not self.op.is_lbr
+        peephole = layers.part("weights_peephole", layer, side)
+        self.keeps = peephole is not None or self.is_gru
+        self.more = (
+            layers.room(rows, width if self.is_gru else 3 * width) if self.keeps else self.hp
+        )
+        self.peephole = layers.or_zeros(peephole, 3 * width)
+
+    def plan(self, above: Tensor, target: Tensor | None) -> None:
+        """Append all steps. above: the slopes of h'. target: those of the input, or None."""
+        self._plan_steps(above)
+        layers, sizes, width = self.layers, self.sizes, self.sizes.dhc
+        gates, rows = sizes.gates, layers.rows
+        x = matrix(layers.given["src_layer"], 0, rows, sizes.slc)
+        if self.layer:
+            x = layers.hidden(layers.given["workspace"], self.layer - 1, self.side)
+        wide = self._part("weights_layer", sizes.slc, gates * width)
+        deep = self._part("weights_iter", width, gates * width)
+        assert wide is not None
+        assert deep is not None
+        layers.product(transposed(x), self.z, wide)
+        if self.is_gru:
+            step, last = gates * width, 2 * width
+            own, other = (
+                matrix(self.z, n, rows, count, step) for n, count in ((0, last), (last, width))
+            )
+            layers.product(transposed(self.hp), own, matrix(deep, 0, width, last, step))
+            layers.product(transposed(self.more), other, matrix(deep, last, width, width, step))
+        else:
+            layers.product(transposed(self.hp), self.zq, deep)
+        self._plan_sums()
+        if target is not None:
+            weights = layers.weights("weights_layer", self.layer, self.side)
+            layers.product(self.z, transposed(weights), target)
+
+    def _plan_sums(self) -> None:
+        """Append the gradients of biases and peephole weights: sums over all rows."""
+        layers, sizes, width, rows = self.layers, self.sizes, self.sizes.dhc, self.layers.rows
+        ones = Tensor(Table(np.ones(max(rows, 1), np.float32)), MemoryDesc((1, rows)))
+        bias = self._part("bias", 1, sizes.biases * width)
+        if bias is not None:
+            layers.product(ones, self.z, matrix(bias, 0, 1, sizes.gates * width))
+            if self.op.is_lbr:
+                q = matrix(self.zq, 2 * width, rows, width, 3 * width)
+                layers.product(ones, q, matrix(bias, 3 * width, 1, width))
+        peephole = self._part("weights_peephole", 1, 3 * width)
+        if peephole is not None:
+            layers.product(ones, self.more, peephole)
+
+    def _part(self, name: str, rows: int, columns: int) -> Tensor | None:
+        tensor = self.out[name]
+        if tensor is None:
+            return None
+        start = (self.layer * self.sizes.directions + self.side) * rows * columns
+        return matrix(tensor, start, rows, columns)
+
+    def _plan_steps(self, above: Tensor) -> None:
+        layers, op, sizes = self.layers, self.op, self.sizes
+        batch, width, gates = sizes.batch, sizes.dhc, sizes.gates
+        place = self.layer, self.side
+        dh, own, dc = (layers.room(batch, width) for _ in range(3))
+        layers.copy(dh, layers.part("diff_dst_iter", *place))
+        layers.copy(own, None)
+        layers.copy(dc, layers.part("diff_dst_iter_c", *place))
+        used = 2 if self.is_gru else gates
+        buffer, last, by = (layers.room(batch, n * width) for n in (used, 1, 1))
+        deep = layers.weights("weights_iter", *place)
+        step = gates * width
+        first = layers.packed(transposed(matrix(deep, 0, width, used * width, step)))
+        after = layers.repeated(buffer, first, dh)
+        between: Callable[[], list[Step]] = list
+        if self.is_gru:
+            second = layers.packed(transposed(matrix(deep, 2 * width, width, width, step)))
+            between = layers.repeated(last, second, by)
+        common = {
+            "row_step": layers.row, "above_step": above.desc.strides[0], "dh": dh.address,
+            "own": own.address, "dc": dc.address, "buffer": buffer.address, "last": last.address,
+            "peephole": self.peephole.address, "keeps": int(self.keeps),
+        }  # fmt: skip
+        first_h = layers.or_zeros(layers.part("src_iter", *place), batch * width).address
+        first_c = layers.or_zeros(layers.part("src_iter_c", *place), batch * width).address
+
+        def steps() -> list[Step]:
+            found: list[Step] = []
+            order = layers.times(self.side)
+            for number in reversed(range(len(order))):
+                before = order[number - 1] if number else None
+                values = common | self._at(order[number], above, before, first_h, first_c)
+                if op.is_lstm:
+                    found.append(layers.step(tasks.lstm_back, values))
+                elif op.is_lbr:
+                    found.append(layers.step(tasks.lbr_back, values))
+                elif self.is_gru:
+                    found.append(layers.step(tasks.gru_back, values))
+                    found += between()
+                    values = {**values, "dh": by.address, "d_attention": 0}
+                    found.append(layers.step(tasks.gru_back_reset, values))
+                else:
+                    found.append(layers.step(tasks.rnn_back, values))
+                found += after()
+            return found
+
+        layers.plan.add_steps(steps)
+        state = self._part("src_iter", batch, width)
+        if state is not None and op.is_gru:
+            layers.add(state, dh, own)
+        elif state is not None:
+            layers.copy(state, dh)
+        state = self._part("src_iter_c", batch, width)
+        if state is not None:
+            layers.copy(state, dc)
+
+    def _at(
+        self, time: int, above: Tensor, before: int | None, first_h: object, first_c: object
+    ) -> dict[str, object]:
+        """Return the addresses of one step. before: the step before it, or None."""
+        layers, sizes, width = self.layers, self.sizes, self.sizes.dhc
+        batch, gates = sizes.batch, sizes.gates
+        workspace = layers.given["workspace"]
+        values: dict[str, object] = {"h": first_h, "c": first_c, "h_step": width, "c_step": width}
+        if before is not None:
+            row = layers.saved(workspace, self.layer, self.side, before).address
+            values = {
+                "h": moved(row, 4 * layers.parts["h"].start), "h_step": layers.row,
+                "c": moved(row, 4 * layers.parts["c"].start) if self.op.is_lstm else row,
+                "c_step": layers.row,
+            }  # fmt: skip
+        start = 4 * time * batch
+        values |= {
+            "row": layers.saved(workspace, self.layer, self.side, time).address,
+            "above": moved(above.address, start * above.desc.strides[0]),
+            "z": moved(self.z.address, start * gates * width),
+            "zq": moved(self.zq.address, start * gates * width),
+            "hp": moved(self.hp.address, start * width),
+            "more": moved(self.more.address, start * width * (1 if self.is_gru else 3)),
+        }
+        if self.op.has_attention:
+            values["attention"] = moved(layers.given["attention"].address, start)
+            target = self.out["attention"]
+            values["d_attention"] = 0 if target is None else moved(target.address, start)
+        return values

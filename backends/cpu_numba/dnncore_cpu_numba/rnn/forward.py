@@ -1,0 +1,123 @@
+"""Recurrent cells forward: one product of all steps' inputs per layer, then step by step.
+
+Each step multiplies the state by the weights, which are packed once, and then computes the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dnncore.backend import RNNForward
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.rnn import tasks
+from dnncore_cpu_numba.rnn.layers import Layers, matrix
+from dnncore_cpu_numba.runtime.program import Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["plan_forward"]
+
+
+def plan_forward(isa: Isa, plan: ProgramPlan, op: RNNForward) -> None:
+    """Append the steps of all layers."""
+    layers = Layers(isa, plan, op)
+    sizes = layers.sizes
+    dst = layers.output("dst_layer")
+    assert dst is not None
+    finals = [layers.output(name) for name in ("dst_iter", "dst_iter_c")]
+    below = [matrix(layers.given["src_layer"], 0, layers.rows, sizes.slc)] * sizes.directions
+    for layer in range(sizes.layers):
+        last = layer == sizes.layers - 1
+        above = []
+        for side in range(sizes.directions):
+            out = _target(layers, dst, side) if last else None
+            out = out or matrix(layers.room(layers.rows, sizes.dic), 0, layers.rows, sizes.dic)
+            _plan_side(layers, plan, layer, side, below[side], out, finals)
+            above.append(out)
+        below = above
+    if op.direction == "bidirectional_sum":
+        layers.add(dst, *below)
+
+
+def _target(layers: Layers, dst: Tensor, side: int) -> Tensor | None:
+    """Return the rows of dst_layer that a direction writes; None if results are added."""
+    direction, dic = layers.op.direction, layers.sizes.dic
+    if direction == "bidirectional_sum":
+        return None
+    step = dst.desc.dims[2]
+    return matrix(dst, side * dic, layers.rows, dic, step)
+
+
+def _plan_side(
+    layers: Layers, plan: ProgramPlan, layer: int, side: int, x: Tensor, out: Tensor,
+    finals: list[Tensor | None],
+) -> None:  # fmt: skip
+    """Append one direction of a layer."""
+    op, sizes = layers.op, layers.sizes
+    batch, width, gates = sizes.batch, sizes.dhc, sizes.gates
+    z = layers.room(layers.rows, gates * width)
+    layers.product(x, layers.weights("weights_layer", layer, side), z)
+    h, c, rh = (layers.room(batch, width) for _ in range(3))
+    layers.copy(h, layers.part("src_iter", layer, side))
+    if op.is_lstm:
+        layers.copy(c, layers.part("src_iter_c", layer, side))
+    before, between, zh, zo = _products(layers, layer, side, h, rh)
+    workspace = plan.tensors.get("workspace")
+    row = None if workspace is not None else layers.room(batch, layers.row)
+    common = {
+        "zh": zh.address, "zo": zo.address, "h": h.address, "c": c.address, "rh": rh.address,
+        "bias": layers.or_zeros(layers.part("bias", layer, side), sizes.biases * width).address,
+        "peephole": layers.or_zeros(
+            layers.part("weights_peephole", layer, side), 3 * width
+        ).address,
+        "row_step": layers.row, "out_step": out.desc.strides[0],
+    }  # fmt: skip
+    attention = layers.given.get("attention")
+
+    def steps() -> list[Step]:
+        found = []
+        for time in layers.times(side):
+            rows = row if workspace is None else layers.saved(workspace, layer, side, time)
+            assert rows is not None
+            values = common | {
+                "z": moved(z.address, 4 * time * batch * gates * width),
+                "row": rows.address,
+                "out": moved(out.address, 4 * time * batch * out.desc.strides[0]),
+            }
+            if attention is not None:
+                values["attention"] = moved(attention.address, 4 * time * batch)
+            found += before()
+            if op.is_lstm:
+                found.append(layers.step(tasks.lstm, values))
+            elif op.is_lbr:
+                found.append(layers.step(tasks.lbr, values))
+            elif op.is_gru:
+                found.append(layers.step(tasks.gru_gates, values))
+                found += between()
+                found.append(layers.step(tasks.gru_state, values))
+            else:
+                found.append(layers.step(tasks.rnn, values))
+        return found
+
+    plan.add_steps(steps)
+    for final, state in zip(finals, (h, c), strict=True):
+        if final is not None:
+            count = batch * width
+            start = (layer * sizes.directions + side) * count
+            layers.copy(matrix(final, start, 1, count), state)
+
+
+def _products(
+    layers: Layers, layer: int, side: int, h: Tensor, rh: Tensor
+) -> tuple[Callable[[], list[Step]], Callable[[], list[Step]], Tensor, Tensor]:
+    """Return the products of a step before the cell and between its halves, and their results."""
+    batch, width, gates = layers.sizes.batch, layers.sizes.dhc, layers.sizes.gates
+    deep = layers.weights("weights_iter", layer, side)
+    if layers.op.is_gru and not layers.op.is_lbr:
+        zh, zo = layers.room(batch, 2 * width), layers.room(batch, width)
+        step = gates * width
+        first = layers.packed(matrix(deep, 0, width, 2 * width, step))
+        second = layers.packed(matrix(deep, 2 * width, width, width, step))
+        return layers.repeated(h, first, zh), layers.repeated(rh, second, zo), zh, zo
+    zh = layers.room(batch, gates * width)
+    return layers.repeated(h, layers.packed(deep), zh), list, zh, zh

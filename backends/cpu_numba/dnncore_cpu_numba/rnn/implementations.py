@@ -1,0 +1,59 @@
+"""Recurrent cells and their gradient by products of matrices."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from dnncore.backend import RNN, Accepted, Attributes, Implementation, Refused, RNNForward
+from dnncore_cpu_numba.codegen.isa import BEST, Isa
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.tiling import Blocking
+from dnncore_cpu_numba.rnn.backward import plan_backward
+from dnncore_cpu_numba.rnn.forward import plan_forward
+
+UTILISATION = 0.5  # of the peak by the products of a few rows
+
+
+class Recurrent(Implementation[RNN]):
+    """All gates of all steps of a layer are one product; then step by step."""
+
+    data_types = FLOATS
+    attributes = ()
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self.name = f"cpu_numba:brgemm:{isa.name}"
+
+    def accept(self, op: RNN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept all cells without projection, in layouts with strides."""
+        if op.weights_projection is not None:
+            return Refused("shape", "has no projection")
+        if not op.has_stacks:
+            return Refused("shape", "has no layers that read both directions")
+        if attr.post_ops or attr.words:
+            return Refused("attribute", "has no post-ops")
+        if 0 in (op.sizes.dhc, op.sizes.slc):
+            return Refused("shape", "has no cells without channels")
+        for argument, desc in op.tensors():
+            if desc.is_any:
+                op = op.with_descs(**{argument.name: desc.with_format(None)})
+            elif desc.format_kind != "blocked":
+                return Refused("format", f"{argument.name} must have strides; got {desc.tag!r}")
+        if op.workspace_desc(hint) != op.workspace_desc():
+            return Refused("format", "reads only row-major workspaces")
+        return _planned(self.isa, op, attr, engine, engine.num_threads)
+
+
+@lru_cache(maxsize=32)  # a plan of several layers takes milliseconds
+def _planned(isa: Isa, op: RNN, attr: Attributes, engine: Any, num_threads: int) -> Accepted:
+    plan = ProgramPlan(op, attr, Blocking(num_threads), workspace=op.workspace_desc())
+    if isinstance(op, RNNForward):
+        plan_forward(isa, plan, op)
+    else:
+        plan_backward(isa, plan, op)
+    return plan.accepted(op, engine, UTILISATION)
+
+
+TABLE = (Recurrent(BEST),)

@@ -1,0 +1,140 @@
+"""What both directions share: views of tensors, states of one layer and side, and products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import RNN, MemoryDesc
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.copies.reformat import copy_steps
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
+from dnncore_cpu_numba.rnn import tasks
+from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["Layers", "matrix"]
+
+BLOCK = 64  # columns of an item of a cell
+GRAIN = 16  # least items of a thread
+KINDS = {"relu": tasks.RELU, "logistic": tasks.LOGISTIC, "tanh": 2}
+
+
+def view(tensor: Tensor, start: int, dims: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
+    """Return a part of f32: dims and strides in elements, from an element."""
+    return Tensor(moved(tensor.address, 4 * start), MemoryDesc(dims, "f32", strides=strides))
+
+
+def matrix(tensor: Tensor, start: int, rows: int, columns: int, step: int = 0) -> Tensor:
+    """Return rows of contiguous elements. step: from row to row; by default the columns."""
+    return view(tensor, start, (rows, columns), (max(step or columns, 1), 1))
+
+
+class Layers:
+    """The plan of all layers. Tensors are row-major, and absent inputs are zeros."""
+
+    def __init__(self, isa: Isa, plan: ProgramPlan, op: RNN) -> None:
+        self.isa, self.plan, self.op, self.sizes = isa, plan, op, op.sizes
+        self.given = {
+            name: plan.read(tensor, "abcdefgh"[: tensor.desc.ndims])
+            for name, tensor in plan.tensors.items()
+            if name in op.dims or name.startswith("diff_dst") or name == "workspace"
+        }
+        self.rows = self.sizes.steps * self.sizes.batch
+        self.parts = op.parts
+        self.row = self.parts["h"].stop
+
+    def output(self, name: str) -> Tensor | None:
+        """Return an output as row-major tensor, or None if it is absent."""
+        tensor = self.plan.tensors.get(name)
+        return tensor and self.plan.write(tensor, "abcdefgh"[: tensor.desc.ndims])
+
+    def room(self, *dims: int) -> Tensor:
+        """Return a part of the scratchpad."""
+        return self.plan.scratch(MemoryDesc(dims))
+
+    def zeros(self, count: int) -> Tensor:
+        """Return constant zeros."""
+        return Tensor(Table(np.zeros(max(count, 1), np.float32)), MemoryDesc((count,)))
+
+    def part(self, name: str, layer: int, side: int) -> Tensor | None:
+        """Return the part of a tensor of all layers; None if it is absent."""
+        tensor = self.given.get(name)
+        if tensor is None:
+            return None
+        dims = tensor.desc.dims[2:]
+        count = math.prod(dims)
+        start = (layer * self.sizes.directions + side) * count
+        return matrix(tensor, start, 1, count)
+
+    def or_zeros(self, tensor: Tensor | None, count: int) -> Tensor:
+        """Return a tensor, or zeros."""
+        return self.zeros(count) if tensor is None else tensor
+
+    def weights(self, name: str, layer: int, side: int) -> Tensor:
+        """Return weights as a matrix (rows, G * DHC)."""
+        part = self.part(name, layer, side)
+        assert part is not None  # required
+        columns = self.sizes.gates * self.sizes.dhc
+        rows = self.given[name].desc.dims[2]
+        return matrix(part, 0, rows, columns)
+
+    def packed(self, weights: Tensor) -> Tensor:
+        """Return weights in panels, which all steps read."""
+        return self.plan.read(weights, blocked_columns(weights.desc, self.isa.lanes))
+
+    def product(self, a: Tensor, b: Tensor, c: Tensor) -> None:
+        """Append c = a b."""
+        MatrixProduct(isa=self.isa, a=a, b=b, c=c).append_to(self.plan)
+
+    def repeated(self, a: Tensor, b: Tensor, c: Tensor) -> Callable[[], list[Step]]:
+        """Return the steps of c = a b, which are made once and run at every step."""
+        return self.plan.apart(lambda: self.product(a, b, c))
+
+    def copy(self, dst: Tensor, src: Tensor | None) -> None:
+        """Append a copy of dense tensors of equal size; zeros if there is no source."""
+        count = dst.desc.nelems
+        if not count:
+            return
+        if src is None:
+            src = self.zeros(count)
+        target, source = (t.seen_as(MemoryDesc((count,))) for t in (dst, src))
+        self.plan.add_steps(lambda: copy_steps(target, source))
+
+    def add(self, dst: Tensor, a: Tensor, b: Tensor) -> None:
+        """Append dst = a + b for dense tensors."""
+        values = {"dst": dst.address, "a": a.address, "b": b.address}
+        self.plan.add(lambda: Step(tasks.add, values, dst.desc.nelems, grain=4096))
+
+    def times(self, side: int) -> list[int]:
+        """Return the steps in the order of a direction."""
+        steps = list(range(self.sizes.steps))
+        return steps[::-1] if self.op.is_reversed(side) else steps
+
+    def saved(self, workspace: Tensor, layer: int, side: int, time: int = 0) -> Tensor:
+        """Return the workspace's rows of a step, or of all steps if they are dense."""
+        sizes = self.sizes
+        place = (layer * sizes.directions + side) * sizes.steps + time
+        return matrix(workspace, place * sizes.batch * self.row, sizes.batch, self.row)
+
+    def hidden(self, workspace: Tensor, layer: int, side: int) -> Tensor:
+        """Return h' of all steps as a matrix (T * N, DIC)."""
+        first = self.saved(workspace, layer, side)
+        return matrix(first, self.parts["h"].start, self.rows, self.sizes.dic, self.row)
+
+    def step(self, task: Any, values: Mapping[str, Any]) -> Step:
+        """Return the step of a cell. values: those that differ from 0."""
+        width = self.sizes.dhc
+        whole = bool(values.get("d_attention"))
+        block = max(width, 1) if whole else BLOCK
+        own = {
+            "width": width, "block": block, "kind": KINDS[self.op.activation],
+            "attends": int(self.op.has_attention), "alpha": self.op.alpha,
+        }  # fmt: skip
+        all_ = {**dict.fromkeys(task.params.fields, 0), **own, **values}
+        items = self.sizes.batch * -(-width // block) if width else 0
+        return Step(task, all_, items, grain=1 if whole else GRAIN)
