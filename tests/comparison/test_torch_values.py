@@ -22,10 +22,6 @@ OPTIONAL = [
     for text in texts()
     if "f16" in text or "--rnn" in text or ("BWD_W" in text and "wino" in text)
 ]
-    text
-    for text in texts()
-    if "f16" in text or "--rnn" in text or ("BWD_W" in text and "wino" in text)
-]
 COMMON = [text for text in texts() if text not in OPTIONAL]
 
 
