@@ -176,7 +176,7 @@ def _flags(op: Any) -> int:
         if desc is not None and desc != MemoryDesc(desc.dims, "f32"):
             raise Unsupported(f"oneDNN takes {name} as row-major f32; got {desc!r}")
     has_shift = vectors["shift"] is not None or vectors["diff_shift"] is not None
-    return 1 * op.use_global_stats + 2 * (vectors["scale"] is not None) + 4 * has_shift
+    return int(1 * op.use_global_stats + 2 * (vectors["scale"] is not None) + 4 * has_shift)
 
 
 class _Mds:
