@@ -42,7 +42,7 @@ def copies_of_nests(
 ) -> list[Step]:
     """Return the steps that copy the elements of nests of dst and src.
 
-    Nothing is copied if the elements are the same memory.
+    Nothing is copied where the elements are the same memory, and keep their type and order.
     """
     return [
         _transposed(tile, dst, src, flipped=flipped) or _rows(tile, dst, src, flipped=flipped)
@@ -56,6 +56,7 @@ def copies_of_nests(
     ("nest", Pointer(NEST)),
     ("kernel streamed", "address", "`COPY_CALL`; the second one if dst is a whole line"),
     ("starts", TENSORS),
+    ("same", "flag", "whether the elements keep their type and order"),
     ("shape", Many("address"), "of `SHAPES`"),
 ))  # fmt: skip
 def _copy(params, begin, end):
@@ -66,7 +67,7 @@ def _copy(params, begin, end):
         dst, src = tensors.dst, tensors.src
         streams = params.streamed != 0 and dst % LINE == 0
         kernel = params.streamed if streams else params.kernel
-        if src != dst:
+        if src != dst or params.same == 0:
             COPY_CALL.call(kernel, src=src, dst=dst, shape=params.shape)
         advance(params.nest, position, tensors, 1)
 
@@ -84,7 +85,8 @@ def _step(
     if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
         streamed = CopyKernel(kind, *types, streamed=True, flipped=flipped, fetches=True).address
     values = walked(outer, {"dst": dst, "src": src}) | {
-        "kernel": kernel.address, "streamed": streamed, "shape": SHAPES[kind].pack(shape),
+        "kernel": kernel.address, "streamed": streamed,
+        "same": types[0] == types[1] and not flipped, "shape": SHAPES[kind].pack(shape),
     }  # fmt: skip
     grain = -(-_GRAIN * outer.size // max(1, part.size))
     return Step(_copy, values, outer.size, grain=grain)

@@ -29,11 +29,11 @@ class Recurrent(Implementation[RNN]):
     def accept(self, op: RNN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept all cells without projection, in layouts with strides."""
         if op.weights_projection is not None:
-            return Refused("shape", "has no projection")
+            return Refused("shape", "takes no weights_projection")
         if not op.has_stacks:
-            return Refused("shape", "has no layers that read both directions")
+            return Refused("shape", "takes no src_layer of both directions: SLC must be DIC")
         if attr.post_ops or attr.words:
-            return Refused("attribute", "has no post-ops")
+            return Refused("attribute", "takes no post-ops and no other attributes")
         if 0 in (op.sizes.dhc, op.sizes.slc):
             return Refused("shape", "has no cells without channels")
         for argument, desc in op.tensors():

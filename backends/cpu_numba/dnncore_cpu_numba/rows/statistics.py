@@ -59,7 +59,8 @@ class Statistics:
     ) -> None:
         self.sets = tuple(sets)
         still = MemoryDesc((1,) * len(dims), "f32")
-        self.descs = [tensors.get(name, still) for name in NAMES[1:]]
+        # A `Tensor` has its offset in the address.
+        self.descs = [tensors.get(name, still).with_offset0(0) for name in NAMES[1:]]
         target = MemoryDesc(self.sets, "f64")
         self.pieces = [
             piece for nest in nests(dims, [target, *self.descs]) for piece in _pieces(nest)

@@ -73,10 +73,10 @@ def _merge(target, plane, place, count, mean, squares):
 
 
 @device
-def _clear(target, plane, count):
+def _clear(target, plane, step, count):
     for number in range(3):
         for i in range(count):
-            store_f64(target + number * plane, i, 0.0)
+            store_f64(target + number * plane, i * step, 0.0)
 
 
 @device
@@ -133,7 +133,7 @@ def _moments_along(centred: bool):
             first = part * params.per_part
             last = min(first + params.per_part, steps)
             seek(params.places, first, inner, outer, tensors, 1)
-            _clear(target, plane, 1)
+            _clear(target, plane, 1, 1)
             held = 0
             for _ in range(first, last):
                 if direct:
@@ -158,7 +158,7 @@ def _moments_along(centred: bool):
 
 def _moments_across(centred: bool):
     @device
-    def add_tile(x, rows, count, sums, squares, target, plane):
+    def add_tile(x, rows, count, sums, squares, target, plane, step):
         """Add the moments of a tile to those of each column."""
         one = np.float32(1) / np.float32(rows)
         for i in range(count):
@@ -186,14 +186,16 @@ def _moments_across(centred: bool):
                 rest = np.float64(off) / rows
                 mean = np.float64(load_f32(sums, i)) + rest
                 own = load_f32(squares, i) - rest * off
-                _merge(target, plane, i, np.float64(rows), mean, own)
+                _merge(target, plane, i * step, np.float64(rows), mean, own)
             else:
-                store_f64(target, i, load_f64(target, i) + rows)
-                own = load_f64(target + 2 * plane, i) + np.float64(load_f32(squares, i))
-                store_f64(target + 2 * plane, i, own)
+                place = i * step
+                store_f64(target, place, load_f64(target, place) + rows)
+                own = load_f64(target + 2 * plane, place) + np.float64(load_f32(squares, i))
+                store_f64(target + 2 * plane, place, own)
 
     def across(params, begin, end):
         count, steps, plane = params.count, params.steps, params.plane
+        step = params.strides[0]
         position, inner = stack(MAX_LOOPS), stack(MAX_LOOPS)
         outer, tensors = TENSORS.room(), TENSORS.room()
         room = stack(_TILE_ROOM)
@@ -205,7 +207,7 @@ def _moments_across(centred: bool):
             first = part * params.per_part
             last = min(first + params.per_part, steps)
             seek(params.places, first, inner, outer, tensors, 1)
-            _clear(target, plane, count)
+            _clear(target, plane, step, count)
             held = 0
             for _ in range(first, last):
                 to = room + 4 * count * held
@@ -215,11 +217,11 @@ def _moments_across(centred: bool):
                         store_f32(to, i, load_f32(x, i))
                 held += 1
                 if held == ROWS_AT_ONCE:
-                    add_tile(room, held, count, sums, squares, target, plane)
+                    add_tile(room, held, count, sums, squares, target, plane, step)
                     held = 0
                 advance(params.places, inner, tensors, 1)
             if held > 0:
-                add_tile(room, held, count, sums, squares, target, plane)
+                add_tile(room, held, count, sums, squares, target, plane, step)
 
     across.__name__ = "moments_across" if centred else "squares_across"
     return task(FOLD)(across)
@@ -303,6 +305,7 @@ def sums_along(params, begin, end):
 def sums_across(params, begin, end):
     """Sum products of rows whose elements belong to different sets."""
     count, steps, plane = params.count, params.steps, params.plane
+    step = params.strides[0]
     position, inner = stack(MAX_LOOPS), stack(MAX_LOOPS)
     outer, tensors, rooms = TENSORS.room(), TENSORS.room(), stack(_ROOMS)
     sums, squares = stack(_ROOM), stack(_ROOM)
@@ -313,9 +316,9 @@ def sums_across(params, begin, end):
         first = part * params.per_part
         last = min(first + params.per_part, steps)
         seek(params.places, first, inner, outer, tensors, 1)
-        _clear(target, plane, count)
+        _clear(target, plane, step, count)
         for i in range(count):
-            store_f64(target, i, np.float64(last - first))
+            store_f64(target, i * step, np.float64(last - first))
         for start in range(first, last, ROWS_AT_ONCE):
             for i in range(count):
                 store_f32(sums, i, np.float32(0))
@@ -327,10 +330,11 @@ def sums_across(params, begin, end):
                     store_f32(squares, i, load_f32(squares, i) + load_f32(products, i))
                 advance(params.places, inner, tensors, 1)
             for i in range(count):
-                total = load_f64(target + plane, i) + np.float64(load_f32(sums, i))
-                product = load_f64(target + 2 * plane, i) + np.float64(load_f32(squares, i))
-                store_f64(target + plane, i, total)
-                store_f64(target + 2 * plane, i, product)
+                place = i * step
+                total = load_f64(target + plane, place) + np.float64(load_f32(sums, i))
+                product = load_f64(target + 2 * plane, place) + np.float64(load_f32(squares, i))
+                store_f64(target + plane, place, total)
+                store_f64(target + 2 * plane, place, product)
 
 
 MOMENTS = {
@@ -360,7 +364,7 @@ def combine(params, begin, end):
     plane, parts, part_bytes = params.plane, params.parts, params.part_bytes
     room = stack(4)
     for i in range(begin, end):
-        _clear(room, 8, 1)
+        _clear(room, 8, 1, 1)
         for part in range(parts):
             source = params.source + part * part_bytes
             count = load_f64(source, i)

@@ -95,7 +95,7 @@ def refusal(plan: Plan) -> Refused | None:
     if isinstance(op, core.BatchNormalizationForward | core.BatchNormalizationBackward):
         return Refused("shape", "computes rows of one image; channels of a batch have several")
     if op.use_global_stats:
-        return Refused("shape", "computes the statistics of rows; they are given")
+        return Refused("shape", "computes mean and variance of rows; use_global_stats gives them")
     if plan.uncopied:
         return Refused("format", "needs blocks within groups")
     if not op.source.nelems or _has_padding(plan, plan.named[op.result_name].desc):
