@@ -126,9 +126,9 @@ def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tens
     length = op.result.dims[op.axis]
     streamed = sum(desc.nbytes for _, desc in op.tensors()) >= STREAM_BYTES
     tables = [Table(desc.itemsize * places(desc, op.axis)[:length]) for desc in descs]
-    held, result = held_of(op), op.result.data_type
-    kinds = [tensor.desc.data_type for name, tensor in tensors.items() if name != "lse"]
-    kernels = [conversion(held, result), *(conversion(kind, held) for kind in kinds[1:])]
+    held = held_of(op)
+    result, *inputs = (tensor.desc.data_type for name, tensor in tensors.items() if name != "lse")
+    kernels = [conversion(held, result), *(conversion(kind, held) for kind in inputs)]
     kernels += [0] * (len(tensors) - len(kernels))
     by_name: dict[str, list[Any]] = {
         "sizes": [desc.itemsize for desc in descs], "places": tables, "kernels": kernels,
