@@ -5,6 +5,7 @@ import doctest
 import functools
 import pickle
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -243,7 +244,8 @@ def test_bad_memories(changed, message):
 
 
 def test_bad_results_of_a_function():
-    reorder = MAKE(lambda src, dst: (src, dst))
+    wrong: Any = lambda src, dst: (src, dst)  # noqa: E731
+    reorder = MAKE(wrong)
     a = memory(np.ones(2, np.float32))
     with pytest.raises(dnn.DescriptorError, match="make must return an operation; got tuple"):
         reorder.execute(CPU.stream(), src=a, dst=a)

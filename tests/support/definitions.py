@@ -517,10 +517,10 @@ def _near(op: Any, place: Place) -> Iterator[tuple[Place, Any]]:
         else:
             terms = [(i, 1 - abs(x - i)) for i in range(math.floor(x), math.ceil(x) + 1)]
         along.append([(min(max(i, 0), inner - 1), weight) for i, weight in terms if weight])
-    for terms in itertools.product(*along):
-        weight = math.prod((weight for _, weight in terms), start=Fraction(1))
+    for chosen in itertools.product(*along):
+        weight = math.prod((weight for _, weight in chosen), start=Fraction(1))
         exact = np.longdouble(weight.numerator) / np.longdouble(weight.denominator)
-        yield (*place[:2], *(i for i, _ in terms)), exact
+        yield (*place[:2], *(i for i, _ in chosen)), exact
 
 
 # -- functions of numbers --------------------------------------------------------------------------
