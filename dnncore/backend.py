@@ -123,6 +123,7 @@ from dnncore.ops.layer_normalization import LayerNormalization
 from dnncore.ops.lrn import LRN
 from dnncore.ops.normalization import Normalization
 from dnncore.ops.pooling import Pooling
+from dnncore.ops.prelu import PReLU
 from dnncore.ops.resampling import Resampling
 from dnncore.ops.rnn import RNN
 from dnncore.ops.shuffle import Shuffle
@@ -412,6 +413,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "NOTES",
     "Normalization",
     "Order",
+    "PReLU",
     "Peaks",
     "PluginError",
     "Pooling",

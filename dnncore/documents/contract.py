@@ -90,7 +90,7 @@ SECTIONS = (
             "Operation", "Argument", "Attention", "BatchNormalization", "Convolution",
             "Eltwise",
             "GroupNormalization", "InnerProduct", "LayerNormalization", "LRN", "Normalization",
-            "Pooling", "Softmax",
+            "PReLU", "Pooling", "Softmax",
         ),
         is_brief=True,
     ),

@@ -151,6 +151,7 @@ SHAPES: Mapping[str, str] = {
     "lnorm": "dims, of which the last is normalized.",
     "sdpa": "`NxHxQxD:NxGxDxK:NxGxKxV`: queries, keys and values. As in benchdnn, the keys have D"
     " before K.",
+    "prelu": "the dims of src and of the weights, which are broadcast.",
     "binary": "the dims of the sources, which are broadcast.",
     "sum": "dims.",
     "reduction": "dims.",

@@ -1,4 +1,4 @@
-"""Element-wise functions of one array: `EltwiseForward`, and `prelu`.
+"""Element-wise functions of one array: `EltwiseForward`, and `PReLUForward`.
 
 Each function takes an array `src` of any shape and returns a new array of this shape. NaN gives
 NaN. alpha and beta are numbers, named as in oneDNN's formulas.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.operands import Operand, Result, Values
-from dnncore.ops import EltwiseForward
+from dnncore.ops import EltwiseForward, PReLUForward
 
 __all__ = [
     "abs",
@@ -165,7 +164,7 @@ def pow(src: Values, beta: float, *, alpha: float = 1.0, engine: EngineLike = No
 
 
 def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Result:
-    """dst = src where src > 0, else weights * src: `PostOp.prelu`.
+    """dst = src where src > 0, else weights * src: `PReLUForward`.
 
     weights: one number, or an array of src's rank whose dims are 1 or src's. For one slope per
     channel of an (N, C, H, W) image, the shape is (1, C, 1, 1). Other ranks raise an error, because
@@ -182,13 +181,12 @@ def _prelu(_function: str, operands: dict[str, Operand]) -> Plan:
     if x.dtype == np.float64:
         raise DescriptorError(
             "prelu: src and weights must be of a type whose values float32 holds exactly, since"
-            " slopes are float32; got float64; convert both to float32"
+            " PReLU has no f64; got float64; convert both to float32"
         )
     shape = (1,) * x.ndim if w.size == 1 else w.shape
-    slopes = Operand(shape, np.dtype(np.float32)).desc  # the type of post-op operands
-    op = EltwiseForward("forward_inference", "linear", src=x.desc, dst=x.desc, alpha=1.0)
-    names = {"weights": "post_op_0_weights"}
-    return Plan(op, x.shape, (PostOp.prelu(slopes),), names)
+    slopes = Operand(shape, w.dtype).desc
+    op = PReLUForward("forward_inference", src=x.desc, weights=slopes, dst=x.desc)
+    return Plan(op, x.shape)
 
 
 def relu(src: Values, *, alpha: float = 0.0, engine: EngineLike = None) -> Result:

@@ -38,6 +38,7 @@ from dnncore.ops.lrn import LRNBackward, LRNForward
 from dnncore.ops.matmul import MatMul
 from dnncore.ops.operation import Argument, Operation
 from dnncore.ops.pooling import PoolingBackward, PoolingForward
+from dnncore.ops.prelu import PReLUBackward, PReLUForward
 from dnncore.ops.reduction import Reduction
 from dnncore.ops.reorder import Reorder
 from dnncore.ops.resampling import ResamplingBackward, ResamplingForward
@@ -73,6 +74,8 @@ __all__ = [
     "LayerNormalizationForward",
     "MatMul",
     "Operation",
+    "PReLUBackward",
+    "PReLUForward",
     "PoolingBackward",
     "PoolingForward",
     "RNNBackward",

@@ -16,7 +16,7 @@ __all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "SDPA", 
            "missing_features"]  # fmt: skip
 
 MISSING_DRIVERS = {
-    "brgemm": "brgemm", "graph": "graph", "prelu": "prelu",
+    "brgemm": "brgemm", "graph": "graph",
     "self": "self", "zeropad": "zero_pad",
 }  # fmt: skip
 """Drivers that only benchdnn has -> their primitives in verbose lines."""

@@ -91,7 +91,7 @@ def _prop_kind(op: Operation) -> str:
     """Return the prop kind in a line: `backward` if several gradients are computed."""
     if isinstance(op, NormalizationBackward):
         return "backward_data" if op.diff_scale is op.diff_shift is None else "backward"
-    if isinstance(op, ops.RNNBackward):
+    if isinstance(op, ops.PReLUBackward | ops.RNNBackward):
         return "backward"
     return str(getattr(op, "prop_kind", prop_kinds_of(type(op))[0]))
 

@@ -86,7 +86,7 @@ def test_the_gradient_is_adjoint(target: Target, op):
 # -- all others, by the reference ------------------------------------------------------------------
 
 
-@cases(dnn.EltwiseBackward, dnn.LRNBackward, dnn.SoftmaxBackward)
+@cases(dnn.EltwiseBackward, dnn.LRNBackward, dnn.PReLUBackward, dnn.SoftmaxBackward)
 def test_the_gradient_is_the_slope_along_a_direction(op):
     inputs = inputs_of(op)
     forward = op.forward_op
@@ -102,7 +102,7 @@ def test_the_gradient_is_the_slope_along_a_direction(op):
     inputs |= {k: v for k, v in run(pd, inputs).items() if k in ("dst", "workspace")}
     direction = np.sign(fill_normal(forward.src, 5)).astype(np.float64)
     high, low = (
-        run(pd, {"src": (inputs["src"] + s * direction).astype(np.float32)})["dst"]
+        run(pd, inputs | {"src": (inputs["src"] + s * direction).astype(np.float32)})["dst"]
         for s in (STEP, -STEP)
     )
     slopes = run(implementation(REFERENCE, op), inputs)["diff_src"]

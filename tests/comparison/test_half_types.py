@@ -40,6 +40,8 @@ TOGETHER = [
     "--bnorm --flags=CH --dt=f16 ic3ih4", "--lnorm --flags=CH --dt=f16:f32 --ss_dt=bf16 2x3",
     "--gnorm --dir=BWD_DW --dt=bf16:f16 g1ic3ih4",
     "--reduction --sdt=f32 --ddt=f16 2x3:2x1", "--sum --sdt=f32:bf16 --ddt=f32 2x3",
+    "--prelu --sdt=bf16:f16 2x3:1x3", "--prelu --dir=BWD_DW --sdt=f16:f32 2x3:1x3",
+    "--prelu --sdt=s8 2x3:1x3",
     "--sdpa --dt=f16 --mask_type=buffer --mdt=f32 1x1x2x3:1x1x3x4:1x1x4x2",
     "--concat --sdt=f16:bf16 --ddt=f32 2x3:2x1", "--shuffle --dt=f16 2x3",
     "--resampling --sdt=f16 --ddt=bf16 ic3ih3oh5",
@@ -60,6 +62,8 @@ APART = [
     "--shuffle --dir=BWD_D --dt=s8 2x3",
     "--resampling --dir=BWD_D --sdt=s8 ic3ih3oh5",
     "--eltwise --dt=s8 --alg=tanh 2x3", "--reduction --sdt=f64 2x3:2x1",
+    "--prelu --sdt=f64 2x3:1x3", "--prelu --sdt=f32:s8 2x3:1x3",
+    "--prelu --dir=BWD_DW --sdt=s8 2x3:1x3",
 ]  # fmt: skip
 
 

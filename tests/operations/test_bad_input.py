@@ -37,6 +37,18 @@ def softmax_with_lse(src, lse):
     return dnn.SoftmaxForward("forward_training", "log", src=src, dst=src, lse=lse, axis=1)
 
 
+def prelu(weights, src=None, dst=None, **changes):
+    src = src or desc(2, 3)
+    fields = {"src": src, "weights": weights, "dst": dst or src, **changes}
+    return dnn.PReLUForward(**{"prop_kind": "forward_training", **fields})
+
+
+def prelu_backward(**changes):
+    fields = dict.fromkeys(("src", "diff_dst", "diff_src"), desc(2, 3))
+    fields |= dict.fromkeys(("weights", "diff_weights"), desc(1, 3))
+    return dnn.PReLUBackward(**fields | changes)
+
+
 def softmax(axis):
     return dnn.SoftmaxForward("forward_training", "log", src=BIAS, dst=BIAS, axis=axis)
 
@@ -169,6 +181,29 @@ SHAPES = {
         lambda: matmul((2, 3), (3, 5), (2, 5), bias=desc(5)),
     "softmax: axis must be an integer from 0 to 0; got 1": lambda: softmax(1),
     "softmax: axis must be an integer from 0 to 0; got -1": lambda: softmax(-1),
+    "prelu: weights must have src's rank and each dim be 1 or src's; got (3,) for src (2, 3)":
+        lambda: prelu(desc(3)),
+    "prelu: weights must have src's rank and each dim be 1 or src's; got (1, 2) for src (2, 3)":
+        lambda: prelu(desc(1, 2)),
+    "prelu: dst must be (2, 3) (src's dims); got (3, 2)": lambda: prelu(desc(1, 3), dst=desc(3, 2)),
+    "prelu: src must have a concrete format; got 'any'":
+        lambda: prelu(desc(1, 3), src=dnn.MemoryDesc((2, 3), "f32", "any")),
+    "prelu: dst must be of type f32, because src is f32; got f16":
+        lambda: prelu(desc(1, 3), dst=dnn.MemoryDesc((2, 3), "f16")),
+    "prelu: prop_kind must be one of forward_training, forward_inference; got 'backward'":
+        lambda: prelu(desc(1, 3), prop_kind="backward"),
+    "prelu backward: weights must have src's rank and each dim be 1 or src's":
+        lambda: prelu_backward(weights=desc(2, 2)),
+    "prelu backward: diff_dst must be (2, 3) (src's dims); got (1, 3)":
+        lambda: prelu_backward(diff_dst=desc(1, 3)),
+    "prelu backward: diff_src must be (2, 3) (src's dims); got (1, 3)":
+        lambda: prelu_backward(diff_src=desc(1, 3)),
+    "prelu backward: diff_weights must be (1, 3) (weights' dims); got (1, 1)":
+        lambda: prelu_backward(diff_weights=desc(1, 1)),
+    "prelu backward: src must have a concrete format; got 'any'":
+        lambda: prelu_backward(src=dnn.MemoryDesc((2, 3), "f32", "any")),
+    "prelu backward: diff_weights must be of type f32":
+        lambda: prelu_backward(diff_weights=dnn.MemoryDesc((1, 3), "f16")),
     "softmax: lse must be (2, 1) (src's dims, but 1 along the axis); got (2, 3)":
         lambda: softmax_with_lse(desc(2, 3), desc(2, 3)),
     "softmax: lse needs elements along the axis; got src of (2, 0)":

@@ -208,7 +208,7 @@ def test_prelu_takes_slopes_of_the_arrays_rank_or_one():
     assert np.array_equal(F.prelu(image, slopes), np.where(image > 0, image, slopes * image))
     assert np.array_equal(F.prelu(image, 0.5), F.relu(image, alpha=0.5))
     assert F.prelu(-2, [0.5]).tolist() == -1
-    with pytest.raises(dnn.DescriptorError, match="must have dst's rank"):
+    with pytest.raises(dnn.DescriptorError, match="must have src's rank"):
         F.prelu(image, slopes.reshape(3))
 
 
@@ -465,7 +465,7 @@ def test_functions_without_float64_refuse_it():
         F.matmul(np.ones((2, 2)), np.ones((2, 2), np.int64))
     with pytest.raises(dnn.DescriptorError, match="src0 must be of type f32"):
         F.add(np.ones(3), 1)
-    with pytest.raises(dnn.DescriptorError, match="slopes are float32; got float64"):
+    with pytest.raises(dnn.DescriptorError, match="PReLU has no f64; got float64"):
         F.prelu(np.ones(3), 0.1)
 
 

@@ -194,6 +194,13 @@ WORDS = {
     "--softmax --alg=softmax_log --dir=BWD_D --stag=axb --dtag=abx 2x3x4x5": dnn.SoftmaxBackward(
         "log", dst=X, diff_dst=X, diff_src=CHANNELS_LAST, axis=1
     ),
+    "--prelu --dir=FWD_I --stag=axb:abx --dtag=axb 2x3x4x5:1x3x1x1": dnn.PReLUForward(
+        "forward_inference", src=CHANNELS_LAST, weights=desc((1, 3, 1, 1), None), dst=CHANNELS_LAST
+    ),
+    "--prelu --dir=bwd_dw --stag=abx:abx:axb:any --dtag=abx 2x3x4x5:1x3x1x1": dnn.PReLUBackward(
+        src=X, weights=desc((1, 3, 1, 1), None), diff_dst=X, diff_src=CHANNELS_LAST,
+        diff_weights=desc((1, 3, 1, 1)),
+    ),
     "--binary --alg=MUL --stag=axb:abx --dtag=axb 2x3x4x5:1x3x1x1": dnn.Binary(
         "mul", src0=CHANNELS_LAST, src1=desc((1, 3, 1, 1), None), dst=CHANNELS_LAST
     ),
@@ -390,6 +397,7 @@ WRITTEN = [
      " mb2_ic3_ih4oh3kh2sh1dh0ph0_iw4ow5kw2sw1dw0pw1"),
     "--lrn --alg=WITHIN mb2_ic3_iw4_ls5alpha1e-05beta0.75k1",
     "--softmax --dir=BWD_D --stag=any --dtag=abx:acb --alg=LOGSOFTMAX --axis=2 2x3x4",
+    "--prelu --dir=BWD_DW --sdt=f16:f32 --stag=abx:ba:ba:any --dtag=ba 2x3:2x3",
     "--binary --sdt=f32:f32:s8 --stag=abx:ba:abx --alg=SELECT 2x3:2x3:1x3",
     "--sum --sdt=f32:f32:f32 --dtag=ab@8x1@3 --scales=1:-1:2 2x3",
     "--reduction --alg=norm_lp_max --p=3 --eps=0.5 2x3:2x1",

@@ -151,6 +151,8 @@ IN_PLACE = {
     "--bnorm --inplace=true ic3ih4": ("src", "dst"),
     "--lnorm --inplace=true --dir=BWD_DW --flags=CH 2x3": ("diff_dst", "diff_src"),
     "--gnorm --inplace=true g1ic3ih4": ("src", "dst"),
+    "--prelu --inplace=true 2x3:1x3": ("src", "dst"),
+    "--prelu --dir=BWD_DW --inplace=true 2x3:1x3": ("diff_dst", "diff_src"),
     "--sum --inplace=true --dtag=any 2x3": ("src0", "dst"),
 }
 

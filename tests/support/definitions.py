@@ -421,6 +421,24 @@ def _along(axis: int, function: Callable[..., Array], *arrays: Array) -> Array:
     return np.moveaxis(result, -1, axis)
 
 
+def prelu(_op: Any, src: Array, weights: Array) -> dict[str, Array]:
+    """x where it is positive, else its weight times x."""
+    slopes = np.broadcast_to(weights, src.shape)
+    pairs = zip(src.flat, slopes.flat, strict=True)
+    return {"dst": np.array([x if x > 0 else w * x for x, w in pairs]).reshape(src.shape)}
+
+
+def prelu_data(_op: Any, src: Array, weights: Array, diff_dst: Array) -> dict[str, Array]:
+    """The gradient of each element, which is added to that of its weight."""
+    dx, dw = _zeros(src.shape, src), _zeros(weights.shape, src)
+    for place in np.ndindex(src.shape):
+        own = tuple(i if n > 1 else 0 for i, n in zip(place, weights.shape, strict=True))
+        positive = src[place] > 0
+        dx[place] = diff_dst[place] * (1 if positive else weights[own])
+        dw[own] += 0 if positive else src[place] * diff_dst[place]
+    return {"diff_src": dx, "diff_weights": dw}
+
+
 REDUCTIONS: dict[str, Callable[[list[Any], float, float], Any]] = {
     "max": lambda s, _p, _eps: np.nan if np.isnan(s).any() else max(s),
     "min": lambda s, _p, _eps: np.nan if np.isnan(s).any() else min(s),
@@ -719,6 +737,8 @@ DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
     dnn.MatMul: matmul,
     dnn.PoolingForward: pooling,
     dnn.PoolingBackward: pooling_data,
+    dnn.PReLUForward: prelu,
+    dnn.PReLUBackward: prelu_data,
     dnn.Reduction: reduction,
     dnn.Reorder: reorder,
     dnn.RNNForward: recurrent_definitions.forward,

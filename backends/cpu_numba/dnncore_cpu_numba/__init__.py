@@ -34,6 +34,8 @@ TABLES = {
     backend.MatMul: "matmul:TABLE",
     backend.PoolingForward: "pooling.implementations:TABLE",
     backend.PoolingBackward: "pooling.implementations:TABLE",
+    backend.PReLUForward: "prelu:FORWARD",
+    backend.PReLUBackward: "prelu:BACKWARD",
     backend.Reduction: "reduction.implementations:TABLE",
     backend.Reorder: "reorder:TABLE",
     backend.ResamplingForward: "resampling.implementation:TABLE",

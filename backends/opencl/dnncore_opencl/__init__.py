@@ -40,6 +40,8 @@ TABLES = {
     core.GroupNormalizationForward: "normalization.implementations:FORWARD",
     core.GroupNormalizationBackward: "normalization.implementations:BACKWARD",
     core.Binary: "binary:TABLE",
+    core.PReLUForward: "prelu:FORWARD",
+    core.PReLUBackward: "prelu:BACKWARD",
     core.Reduction: "reduction.implementations:TABLE",
     core.ResamplingForward: "resampling.implementation:TABLE",
     core.ResamplingBackward: "resampling.implementation:TABLE",

@@ -37,6 +37,8 @@ _TABLES = {
     backend.MatMul: "matmul:TABLE",
     backend.PoolingForward: "pooling:FORWARD",
     backend.PoolingBackward: "pooling:BACKWARD",
+    backend.PReLUForward: "prelu:FORWARD",
+    backend.PReLUBackward: "prelu:BACKWARD",
     backend.Reduction: "reduction:TABLE",
     backend.Reorder: "reorder:TABLE",
     backend.RNNForward: "rnn:FORWARD",

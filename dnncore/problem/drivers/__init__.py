@@ -20,6 +20,7 @@ from dnncore.problem.drivers.layer_normalization import LAYER_NORMALIZATION
 from dnncore.problem.drivers.lrn import LRN
 from dnncore.problem.drivers.matmul import MATMUL
 from dnncore.problem.drivers.pooling import POOLING
+from dnncore.problem.drivers.prelu import PRELU
 from dnncore.problem.drivers.reduction import REDUCTION
 from dnncore.problem.drivers.reorder import REORDER
 from dnncore.problem.drivers.resampling import RESAMPLING
@@ -36,6 +37,7 @@ _ALL = (
     INNER_PRODUCT,
     MATMUL,
     ELTWISE,
+    PRELU,
     POOLING,
     LRN,
     SDPA,

@@ -174,6 +174,15 @@ OPERATIONS = (
         " diff_dst=dnn.MemoryDesc((2, 3)), diff_src=dnn.MemoryDesc((2, 3)), alpha=0.25)"
     ),
     (
+        "dnn.PReLUForward('forward_inference', src=dnn.MemoryDesc((2, 3, 4)),"
+        " weights=dnn.MemoryDesc((1, 3, 1)), dst=dnn.MemoryDesc((2, 3, 4)))"
+    ),
+    (
+        "dnn.PReLUBackward(src=dnn.MemoryDesc((2, 3)), weights=dnn.MemoryDesc((2, 1)),"
+        " diff_dst=dnn.MemoryDesc((2, 3)), diff_src=dnn.MemoryDesc((2, 3)),"
+        " diff_weights=dnn.MemoryDesc((2, 1)))"
+    ),
+    (
         "dnn.Binary('add', src0=dnn.MemoryDesc((2, 1, 4)), src1=dnn.MemoryDesc((2, 3, 4)),"
         " dst=dnn.MemoryDesc((2, 3, 4)))"
     ),

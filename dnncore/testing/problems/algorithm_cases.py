@@ -61,6 +61,7 @@ IN_FOUR_DIMS = {
     "--softmax --dtag=abx": "2x3x4x5",
     "--sdpa": "2x3x4x6:2x1x6x5:2x1x5x5",
     "--eltwise --alg=tanh": "2x3x4x5",
+    "--prelu": "2x3x4x5:1x3x4x5",
     "--binary --alg=sub": "2x3x4x5:2x3x4x5",
     "--sum --sdt=f32:f32 --scales=2:-3": "2x3x4x5",
     "--reduction --alg=sum": "2x3x4x5x6:2x3x4x5x1",

@@ -336,6 +336,8 @@ POWER_GRADIENTS = {
 ADD_SCALED = _zip("add_scaled", formulas.scaled_sum)
 ADD_SHIFTED = _zip("add_shifted", formulas.shifted_sum)
 PRELU = _zip("prelu", lambda x, y, alpha, beta: x if x > _ZERO else y * x)
+PRELU_SLOPE = _zip("prelu_slope", lambda x, y, alpha, beta: _ONE if x > _ZERO else y)
+PRELU_PRODUCT = _zip("prelu_product", lambda x, y, alpha, beta: _ZERO if x > _ZERO else x * y)
 DESCALE = _zip("descale", lambda x, y, alpha, beta: x * (_ONE / y))
 ROUND_AT_RANDOM = _stages("round_at_random", _rounding_of, zipped=True)
 DROP = _stages("drop", _dropping_of, zipped=True)

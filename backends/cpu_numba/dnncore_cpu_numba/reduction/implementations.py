@@ -49,7 +49,7 @@ class ReductionImplementation(Implementation[Reduction]):
         op = op.resolve_any(dst=op.src)
         if refusal := refuse_post_ops(op, attr):
             return refusal
-        folds, nbytes = _plan(op)
+        folds, nbytes = plan(op)
 
         def steps(result: Tensor) -> list[Step]:
             return [step for fold in folds for step in fold.steps(op, result)]
@@ -118,11 +118,15 @@ class _Fold:
     source: Arg | Scratch = SRC_ARG
     part_bytes: int = 0
 
-    def steps(self, op: Reduction, result: Tensor) -> Iterator[Step]:
-        """Yield the steps. Compiles their functions. result: the tensor in place of dst."""
+    def steps(self, op: Reduction, result: Tensor, src: Param = SRC_ARG) -> Iterator[Step]:
+        """Yield the steps. Compiles their functions. result: the tensor in place of dst.
+
+        src: the address of src.
+        """
         piece, again = self.piece, isinstance(self.source, Scratch)
         mapped, plain = _rules(op)
         rule = plain if again else mapped
+        source = self.source if again else src
         target: Param = self.target
         kind = "f32"
         finish = 0
@@ -154,22 +158,22 @@ class _Fold:
                 "dst_size": size, "store": conversion("f32", kind),
                 "starts": {
                     "dst": moved(target, size * part.offsets[DST]),
-                    "source": {"src": moved(self.source, source_size * part.offsets[SRC])},
+                    "source": {"src": moved(source, source_size * part.offsets[SRC])},
                 },
             }  # fmt: skip
             grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
             yield Step(fold, values, outer.size * parts, grain=grain)
 
 
-def _plan(op: Reduction) -> tuple[list[_Fold], int]:
-    """Return the folds of a reduction, and the bytes of scratchpad that they need."""
+def plan(op: Reduction, start: int = 0) -> tuple[list[_Fold], int]:
+    """Return the folds of a reduction, and the bytes of scratchpad that they use from `start`."""
     folds: list[_Fold] = []
     nbytes = 0
     for pieces in _pieces(op):
         if [piece.outcomes for piece in pieces] == [1]:
             folds.append(_Fold(pieces[0], DST_ARG))
         else:
-            in_parts, size = _in_parts(pieces, nbytes)
+            in_parts, size = _in_parts(pieces, start + nbytes)
             folds += in_parts
             nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
     return folds, nbytes
