@@ -69,9 +69,13 @@ def write(op: PReLU) -> Settings:
 # -- correctness -----------------------------------------------------------------------------------
 
 
-def _formula(torch: Any, _op: PReLU, tensors: Mapping[str, Any]) -> Any:
-    src = tensors["src"]
-    return torch.where(src > 0, src, tensors["weights"] * src)
+def _formula(torch: Any, op: PReLUForward, tensors: Mapping[str, Any]) -> Any:
+    """Return dst. Numbers of s32 are rounded to f32 when they are read (docs/types.md)."""
+    src, weights = (
+        tensors[name].float().double() if desc.data_type == "s32" else tensors[name]
+        for name, desc in (("src", op.src), ("weights", op.weights))
+    )
+    return torch.where(src > 0, src, weights * src)
 
 
 def _gradient(torch: Any, op: PReLUBackward, tensors: Mapping[str, Any]) -> dict[str, Any]:
