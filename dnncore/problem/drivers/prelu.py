@@ -70,7 +70,7 @@ def write(op: PReLU) -> Settings:
 
 
 def _formula(torch: Any, op: PReLUForward, tensors: Mapping[str, Any]) -> Any:
-    """Return dst. Numbers of s32 are rounded to f32 when they are read (docs/types.md)."""
+    """Return dst. Numbers of s32 are rounded to f32 when they are read."""
     src, weights = (
         tensors[name].float().double() if desc.data_type == "s32" else tensors[name]
         for name, desc in (("src", op.src), ("weights", op.weights))
