@@ -45,6 +45,8 @@ class ShuffleImplementation(Implementation[Shuffle]):
 def _steps(op: Shuffle, source: str, dst: Tensor) -> list[Step]:
     """Return the steps that write the result to dst, perhaps in another data type."""
     src, axis = arguments(op)[source], op.axis
+    if not dst.desc.nelems:
+        return []
     parts = nests(dst.desc.dims, (dst.desc, src.desc), without=(axis,))
     count = dst.desc.dims[axis]
     order = [v * op.columns + u for u in range(op.columns) for v in range(op.rows)]

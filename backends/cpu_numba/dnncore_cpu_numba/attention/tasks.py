@@ -118,13 +118,19 @@ def _clear(room, count):
 
 
 @device
+def _write_segment(table, depth):
+    """Write the `SEGMENT` of one product of the given depth without offsets."""
+    for slot in range(4):
+        store_i64(table, slot, 0)
+    store_i64(table, 0, 1)
+    store_i64(table + 8, 0, depth)
+
+
+@device
 def _multiply_across(params, table, a, columns, b, panel, panels, depth, c, c_row):
     """Add A^T B to C, where A has `depth` rows of COLUMNS. columns: of A, a multiple of tiles."""
     high, wide = params.tile_rows, params.tile_columns
-    store_i64(table, 0, 1)
-    store_i64(table, 1, depth)
-    store_i64(table, 2, 0)
-    store_i64(table, 3, 0)
+    _write_segment(table, depth)
     for j in range(panels):
         for i in range(0, columns, high):
             MICROKERNEL.call(
@@ -142,10 +148,7 @@ def _multiply(params, table, a, a_row, rows, b, panel, panels, depth, c, c_row, 
     Rows and columns are rounded up to whole tiles.
     """
     high, wide = params.tile_rows, params.tile_columns
-    store_i64(table, 0, 1)
-    store_i64(table, 1, depth)
-    store_i64(table, 2, 0)
-    store_i64(table, 3, 0)
+    _write_segment(table, depth)
     for j in range(panels):
         for i in range(0, rows, high):
             MICROKERNEL.call(

@@ -81,6 +81,12 @@ class NormalizationImplementation(Implementation[Normalization]):
         """Accept every layout with strides, and post-ops."""
         open_ones = [a.name for a, desc in op.tensors() if desc.is_any]
         op = op.resolve_any(**dict.fromkeys(open_ones, op.source))
+        for name in ("scale", "shift"):
+            desc = getattr(op, name, None)
+            if desc is not None and desc.inner_blocks:
+                return Refused("format", f"{name} must have no blocks; got {desc.tag!r}")
+        if attr.post_ops and "diff_src" in vars(op):
+            return Refused("attribute", "gradients take no post-ops")
         workspace = op.workspace_desc(hint)
         if refusal := refuse_post_ops(op, attr, workspace):
             return refusal
