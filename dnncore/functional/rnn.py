@@ -52,7 +52,7 @@ def lstm(
 
     >>> weights = [[[[[0], [0], [1], [0]]]]]
     >>> y = lstm([[[0.6931472]], [[0]]], weights, [[[[[0], [0], [0], [0]]]]])
-    >>> y.round(4).tolist()  # c = 0.3, then 0.15; h = tanh(c) / 2
+    >>> y.astype(float).round(4).tolist()  # c = 0.3, then 0.15; h = tanh(c) / 2
     [[[0.1457]], [[0.0744]]]
     """
     values = _values(src_layer, weights_layer, weights_iter, bias)
@@ -78,7 +78,7 @@ def gru(
         four rows u, r, o, q. torch and cuDNN have this cell.
 
     >>> zeros = [[[[[0], [0], [0]]]]]
-    >>> gru([[[0.6931472]], [[0]]], [[[[[0], [0], [1]]]]], zeros).round(4).tolist()
+    >>> gru([[[0.6931472]], [[0]]], [[[[[0], [0], [1]]]]], zeros).astype(float).round(4).tolist()
     [[[0.3]], [[0.15]]]
     """
     values = _values(src_layer, weights_layer, weights_iter, bias)

@@ -107,11 +107,11 @@ def read_spatial(
 def axes_of(
     letters: Mapping[str, int], *, has_window: bool, transposed: bool = False
 ) -> dict[str, Dims]:
-    """Return axis -> its numbers in the order of `KINDS`; without a window, only its size."""
+    """Return axis -> its numbers in the order of `KINDS`; without a window, its sizes."""
     rows = _rows(letters)
     if has_window:
         return {axis: _completed(axis, row, Windowed, transposed) for axis, row in rows.items()}
-    return {axis: (row.get("i", 0),) for axis, row in rows.items()}
+    return {axis: (row.get("i", 0), row.get("o", 0)) for axis, row in rows.items()}
 
 
 def _completed(axis: str, row: Row, operation: type[Windowed], transposed: bool) -> Dims:

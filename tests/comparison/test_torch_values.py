@@ -16,11 +16,12 @@ import dnncore as dnn
 from dnncore.problem import Problem, read
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
-# Not every engine accepts f16, bf16, and Winograd's algorithm for gradients of weights.
+# Not every engine accepts f16, bf16, recurrent cells, attention with attributes, and Winograd's
+# algorithm for gradients of weights.
 OPTIONAL = [
     text
     for text in texts()
-    if "f16" in text or "--rnn" in text or ("BWD_W" in text and "wino" in text)
+    if "f16" in text or "--rnn" in text or "--sdpa" in text or ("BWD_W" in text and "wino" in text)
 ]
 COMMON = [text for text in texts() if text not in OPTIONAL]
 

@@ -69,6 +69,7 @@ def test_more_operands_than_a_product_reads():
     assert reasons
     names = (*(isa.name for isa in DOT_ISAS), ":gemm")  # they refuse the types first
     reasons = {name: own for name, own in reasons.items() if not name.endswith(names)}
+    reasons = {name: own for name, own in reasons.items() if ": device: " not in own}
     assert all(wanted in own for own in reasons.values()), reasons
 
 

@@ -64,7 +64,9 @@ def convolved(image, weights, strides, padding, dilations):
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.usefixtures("on_target")
-def test_the_examples_print_what_they_say(name):
+def test_the_examples_print_what_they_say(name, target):
+    if name == "rnn" and target.engine_name.startswith("opencl"):
+        pytest.skip("OpenCL has no recurrent cells")
     module = importlib.import_module(f"dnncore.functional.{name}")
     assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
 
@@ -781,7 +783,7 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.batch_norm([[1.0]], [1]), "mean and variance must both be given"),
         (lambda: F.batch_norm([[1.0]], activation="tanh"), "activation must be None or 'relu'"),
         (lambda: F.group_norm([[[1.0]]], 2), "groups must be a positive integer that divides"),
-        (lambda: F.layer_norm([[1.0, 2]], [1]), "scale must be (2,)"),
+        (lambda: F.layer_norm([[1.0, 2]], [1]), r"scale must be \(2,\)"),
         (lambda: F.exp(np.zeros((1,) * 13, "f")), "12"),
         (lambda: F.relu(None), "relu: src must"),
     ],
