@@ -63,6 +63,25 @@ def test_integers_recognise_as_many_digits_as_f32(target, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "epochs", "score", "best"),
+    [
+        ("train_residual", 2, r"accuracy ([\d.]+)%", lambda score: score > 85),
+        ("predict_sunspots", 6, r"mean error ([\d.]+)", lambda score: score < 18),
+        ("write_text", 1, r"bits per character ([\d.]+)", lambda score: score < 5),
+    ],
+)
+def test_networks_learn(name, epochs, score, best, target, tmp_path):
+    picture = tmp_path / "picture.png"
+    options = f"--engine={target.engine_name}", f"--epochs={epochs}", f"--plot={picture}"
+    text = "\n".join(example(name, *options))
+    scores = re.findall(rf" epoch +\d+: loss [\d.]+, {score}, [\d.]+ s", text)
+    assert len(scores) == epochs
+    assert best(float(scores[-1]))
+    assert "WRONG" not in text
+    assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "getting_started",
@@ -70,6 +89,9 @@ def test_integers_recognise_as_many_digits_as_f32(target, tmp_path):
         "cnn_training_f32",
         "train_digits",
         "int8_inference",
+        "train_residual",
+        "predict_sunspots",
+        "write_text",
     ],
 )
 def test_a_missing_engine_is_reported_in_one_line(name):
