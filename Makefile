@@ -15,7 +15,6 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
 	$(BIN)/python examples/int8_inference.py
-	$(BIN)/python examples/predict_sunspots.py --epochs 10
 	$(BIN)/python examples/cnn_training_f32.py --engine cpu --compare reference
 	$(BIN)/python examples/cnn_training_f32.py --engine opencl --compare reference
 

@@ -148,8 +148,11 @@ class Tape:
         return "forward_inference" if self.trained else "forward_training"
 
     def choose(self, op: Any, **options: Any) -> dnn.PrimitiveDesc:
-        """The primitive descriptor of an operation on this engine."""
-        return dnn.PrimitiveDesc(op, self.engine, **options)
+        """The primitive descriptor of an operation on this engine.
+
+        The CPU computes operations that the engine lacks.
+        """
+        return dnn.PrimitiveDesc(op, self.engine, host_fallback=True, **options)
 
     def add(self, name: str, pd: dnn.PrimitiveDesc, **given: dnn.Memory) -> dict[str, dnn.Memory]:
         """Bind a primitive as the next step. Memories that are not given are made."""
