@@ -88,9 +88,9 @@ SECTIONS = (
         " formulas of each.",
         (
             "Operation", "Argument", "Attention", "BatchNormalization", "Convolution",
-            "Eltwise",
-            "GroupNormalization", "InnerProduct", "LayerNormalization", "LRN", "Normalization",
-            "PReLU", "Pooling", "Softmax",
+            "Deconvolution", "Eltwise", "GroupNormalization", "InnerProduct", "LayerNormalization",
+            "LRN", "Normalization", "PReLU", "Pooling", "RNN", "Resampling", "Shuffle", "Softmax",
+            "Sources",
         ),
         is_brief=True,
     ),

@@ -158,7 +158,6 @@ SHAPES: Mapping[str, str] = {
     "reorder": "dims.",
     "concat": "the dims of the sources, with colons between them.",
     "shuffle": "dims.",
-    "resampling": "letters, `mb`, `ic`, `i*` and `o*`.",
 }
 """Driver -> its shape in dims; the others have letters."""
 

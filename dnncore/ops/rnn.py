@@ -282,6 +282,7 @@ class RNNForward(_RNN):
     weights_peephole, weights_projection: of LSTM.
     activation, alpha: of vanilla_rnn: "tanh", "logistic" or "relu", which multiplies negative
         numbers by alpha.
+    workspace: gates and states, f32, which the gradient reads.
 
     src_layer must not have the format `any`. Raises `DescriptorError`.
     """
@@ -324,14 +325,15 @@ class RNNBackward(_RNN):
     """The gradient of recurrent cells. `help(dnncore.ops.rnn)` shows the formulas and all shapes.
 
     algorithm, direction, activation, alpha: as in `RNNForward`.
-    src_layer, src_iter, src_iter_c, attention, weights_*: the inputs of the forward.
+    src_layer, src_iter, src_iter_c, attention: as in the forward.
+    weights_layer, weights_iter, weights_peephole, weights_projection: as in the forward.
     diff_dst_layer, diff_dst_iter, diff_dst_iter_c: the gradients of its results. Absent ones are
         zero.
     workspace: the workspace of the forward.
-    diff_src_layer, diff_src_iter, diff_src_iter_c, diff_attention, diff_weights_*, diff_bias:
-        the results, each with the dims of its tensor. diff_weights_peephole and
-        diff_weights_projection are present if their weights are; all but diff_weights_layer and
-        diff_weights_iter may be omitted otherwise.
+    diff_src_layer, diff_src_iter, diff_src_iter_c, diff_attention: results, each with the dims of
+        its tensor; they may be omitted.
+    diff_weights_layer, diff_weights_iter, diff_bias: as these; only diff_bias may be omitted.
+    diff_weights_peephole, diff_weights_projection: as these; present if their weights are.
 
     src_layer must not have the format `any`. Raises `DescriptorError`.
     """

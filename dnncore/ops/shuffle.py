@@ -53,6 +53,7 @@ class Shuffle(Operation):
 class ShuffleForward(Shuffle):
     """dst[..., u * (C / G) + v, ...] = src[..., v * G + u, ...] along `axis`, as in oneDNN.
 
+    prop_kind: "forward_training" or "forward_inference".
     src: of any dims; C is its size along the axis.
     dst: of src's dims.
     axis: the dim whose elements move, counted from 0.

@@ -14,7 +14,7 @@ from dnncore.problem import Problem, read, read_files
 # text -> (number of the wrong word, the message)
 MALFORMED = {
     # drivers and options
-    "2x3": (1, "expected an operation first, one of --conv, --ip"),
+    "2x3": (1, "expected an operation first, one of --conv, --deconv, --ip"),
     "--alg=relu": (1, "expected an operation first"),
     "--frob ic3": (1, "expected an operation first"),
     "--eltwise --frob=1 2x3": (2, "no such option; expected one of --dir, --dt, --tag"),
