@@ -146,7 +146,9 @@ def _operands() -> Iterator[str]:
         yield f"{front} --attr-post-ops={CHAINS} {shape}"
     for front in WITH_SLOPES:
         yield f"{front} --dir=BWD_D --attr-post-ops={SLOPE_CHAIN} {IN_FOUR_DIMS[front]}"
-    yield f"--conv --dir=BWD_W --attr-post-ops={SLOPE_CHAIN} {IN_FOUR_DIMS['--conv']}"
+    for front in ("--conv", "--deconv"):
+        yield f"{front} --dir=BWD_W --attr-post-ops={SLOPE_CHAIN} {IN_FOUR_DIMS[front]}"
+    yield f"--prelu --dir=BWD_DW --attr-post-ops={SLOPE_CHAIN} {IN_FOUR_DIMS['--prelu']}"
     yield "--ip --attr-post-ops=add:f32:1+sub:f32:2+mul:f32:3:ba+prelu:1+sum:0.2345675 mb3ic7oc5"
     yield "--ip --attr-post-ops=add:f32:1,prelu:1,select:f32.1:2 mb3ic7oc5"
     yield "--ip --dir=BWD_D,BWD_W --attr-post-ops=sum:0.2345675+add:f32:1+prelu:2 mb3ic7oc5"
