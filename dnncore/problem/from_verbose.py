@@ -20,7 +20,7 @@ from typing import Any
 
 from dnncore.attributes import Attributes
 from dnncore.errors import DataTypeError, DescriptorError
-from dnncore.ops import EltwiseBackward, MatMul, Operation
+from dnncore.ops import EltwiseBackward, MatMul, Operation, SoftmaxForward
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.deconvolution import Deconvolution
 from dnncore.ops.inner_product import InnerProduct
@@ -338,6 +338,8 @@ def _dims(op: Operation, argument: str, tensor: _Tensor) -> Dims:
     if isinstance(op, MatMul):
         settings = {"memory_descriptors": tensor.text}
         return masked(settings, "memory_descriptors", tensor.mask, op.dst.dims)
+    if isinstance(op, SoftmaxForward) and argument == "lse":
+        return tuple(1 if d == op.axis else n for d, n in enumerate(op.src.dims))
     assert isinstance(
         op, Convolution | Deconvolution | InnerProduct
     )  # no other operation has a bias
