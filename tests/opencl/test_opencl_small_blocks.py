@@ -43,11 +43,14 @@ def small(monkeypatch):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("target", CPUS, ids=str)
-@pytest.mark.parametrize(("driver", "direction"), DRAWS)
+@pytest.mark.parametrize(
+    ("driver", "direction"),
+    [own for own in DRAWS if own[0] != "rnn"],  # OpenCL has no such cells
+)
 def test_small_blocks(driver, direction, target, small):
     found, executed = failures(driver, direction, 6, target.engine, "opencl:*")
     assert not found
-    assert executed > 10
+    assert executed > (3 if driver == "sdpa" else 10)  # gradients of attention have one launch
 
 
 @pytest.mark.parametrize("vector", [4, 8, 16])
