@@ -1,4 +1,4 @@
-"""What the examples of training share: engines to train on, results, the table and the curves."""
+"""Training on several engines, with a table and curves of the results."""
 
 from __future__ import annotations
 

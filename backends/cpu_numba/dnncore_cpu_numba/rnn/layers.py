@@ -1,4 +1,4 @@
-"""What both directions share: views of tensors, states of one layer and side, and products."""
+"""Parts of the forward and the backward plan: views of tensors, states of a layer, products."""
 
 from __future__ import annotations
 
