@@ -259,7 +259,7 @@ class AttentionImplementation(Implementation[Any]):
         if workspace is not None and workspace != op.lse_desc:
             return Refused("format", "the workspace must be row-major")
         if attr.post_ops and isinstance(op, AttentionBackward):
-            return Refused("attribute", "has no post-ops of gradients")
+            return Refused("attribute", f"gradients take no post-ops; got {len(attr.post_ops)}")
         if refusal := refuse_post_ops(op, attr, workspace):
             return refusal
         n, h, _, q, k, d, v = op.sizes

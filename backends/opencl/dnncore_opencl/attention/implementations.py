@@ -37,11 +37,11 @@ class Attention(Implementation[Any]):
         if workspace is not None and workspace.format_kind != "blocked":
             return Refused("format", "the workspace must have strides")
         if attr.post_ops:
-            return Refused("attribute", "has no post-ops")
+            return Refused("attribute", f"takes no post-ops; got {len(attr.post_ops)}")
         if refused := refuse_common(op, attr, engine):
             return refused
         if any(desc.has_padding for a, desc in op.tensors(workspace) if a.direction == "out"):
-            return Refused("format", "writes no padding")
+            return Refused("format", "writes no outputs with padding")
         *_, d, v = op.sizes
         if max(d, v) > SIZES[-1]:
             return Refused("shape", f"takes up to {SIZES[-1]} elements per key; got {d} and {v}")

@@ -46,7 +46,7 @@ class DepthwiseWeights(Depthwise):
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse post-ops of f64."""
         if op.data_type == "f64" and attr.post_ops:
-            return Refused("attribute", "post-ops of f64")
+            return Refused("attribute", f"no post-ops of f64; got {len(attr.post_ops)}")
         return super().refused(op, attr)
 
     def kept(self, op: Convolution) -> tuple[str, ...]:
