@@ -9,6 +9,7 @@ from dnncore_cpu_numba.codegen import native
 
 import dnncore as dnn
 from dnncore.cache import primitives
+from dnncore.problem import read
 from dnncore.selection import ranking
 
 CPU = dnn.engine("cpu")
@@ -99,3 +100,20 @@ def test_one_kernel_serves_images_of_any_number_of_channels():
         return {code.address for code in pd.primitive().executable._code}
 
     assert made(21) == made(25) == made(33)
+
+
+TEXTS = (
+    "--rnn --alg=VANILLA_GRU l1t2mb2_slc3dhc3",
+    "--rnn --dir=BWD_DW --alg=VANILLA_GRU l1t2mb2_slc3dhc3",
+    "--bnorm --dir=BWD_DW mb2ic3ih4",
+    "--sdpa 1x1x3x4:1x1x4x5:1x1x5x3",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_each_program_of_an_answer_keeps_its_code(text):
+    """Answers are cached and built again. Else the second program would run unloaded code."""
+    (problem,) = read(text)
+    pd = dnn.PrimitiveDesc(problem.op, CPU, problem.attr, impl="cpu_numba:*")
+    first, second = (pd._build() for _ in range(2))
+    assert first._code == second._code

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -254,13 +254,14 @@ class ProgramPlan:
         self._pending.clear()
 
     def apart(self, append: Callable[[], None]) -> Callable[[], list[Step]]:
-        """Return the steps that `append` appends to this plan. They are made once, and may run
-        several times.
+        """Return a function that makes the steps that `append` appends. They may run several times.
+
+        It must be called in each build: only then does the program keep the code of its kernels.
         """
         parts, self._parts = self._parts, []
         append()
         own, self._parts = self._parts, parts
-        return cache(lambda: [step for part in own for step in part()])
+        return lambda: [step for part in own for step in part()]
 
     def finish(self, op: Operation, attr: Attributes, room: Tensor, *, stepwise: bool) -> None:
         """Append the chain that computes the output from a result in the scratchpad.

@@ -145,6 +145,7 @@ class _Side:
         def steps() -> list[Step]:
             found: list[Step] = []
             order = layers.times(self.side)
+            middle, last_ones = between(), after()
             for number in reversed(range(len(order))):
                 before = order[number - 1] if number else None
                 values = common | self._at(order[number], above, before, first_h, first_c)
@@ -154,12 +155,12 @@ class _Side:
                     found.append(layers.step(tasks.lbr_back, values))
                 elif self.is_gru:
                     found.append(layers.step(tasks.gru_back, values))
-                    found += between()
+                    found += middle
                     values = {**values, "dh": by.address, "d_attention": 0}
                     found.append(layers.step(tasks.gru_back_reset, values))
                 else:
                     found.append(layers.step(tasks.rnn_back, values))
-                found += after()
+                found += last_ones
             return found
 
         layers.plan.add_steps(steps)

@@ -76,6 +76,7 @@ def _plan_side(
 
     def steps() -> list[Step]:
         found = []
+        first, second = before(), between()
         for time in layers.times(side):
             rows = row if workspace is None else layers.saved(workspace, layer, side, time)
             assert rows is not None
@@ -86,14 +87,14 @@ def _plan_side(
             }
             if attention is not None:
                 values["attention"] = moved(attention.address, 4 * time * batch)
-            found += before()
+            found += first
             if op.is_lstm:
                 found.append(layers.step(tasks.lstm, values))
             elif op.is_lbr:
                 found.append(layers.step(tasks.lbr, values))
             elif op.is_gru:
                 found.append(layers.step(tasks.gru_gates, values))
-                found += between()
+                found += second
                 found.append(layers.step(tasks.gru_state, values))
             else:
                 found.append(layers.step(tasks.rnn, values))

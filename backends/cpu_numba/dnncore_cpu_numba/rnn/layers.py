@@ -92,7 +92,7 @@ class Layers:
         MatrixProduct(isa=self.isa, a=a, b=b, c=c).append_to(self.plan)
 
     def repeated(self, a: Tensor, b: Tensor, c: Tensor) -> Callable[[], list[Step]]:
-        """Return the steps of c = a b, which are made once and run at every step."""
+        """Return a function that makes the steps of c = a b, which run at every step."""
         return self.plan.apart(lambda: self.product(a, b, c))
 
     def copy(self, dst: Tensor, src: Tensor | None) -> None:
