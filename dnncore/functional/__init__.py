@@ -43,6 +43,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from dnncore.functional.attention import scaled_dot_product_attention
+from dnncore.functional.batch_normalization import batch_norm, batch_norm_training
 from dnncore.functional.binary import (
     add,
     div,
@@ -86,13 +87,7 @@ from dnncore.functional.eltwise import (
 from dnncore.functional.linear import linear
 from dnncore.functional.lrn import lrn
 from dnncore.functional.matmul import matmul
-from dnncore.functional.normalization import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-)
+from dnncore.functional.normalization import group_norm, instance_norm, layer_norm, rms_norm
 from dnncore.functional.pooling import (
     avg_pool1d,
     avg_pool2d,
@@ -121,6 +116,7 @@ __all__ = [
     "avg_pool2d",
     "avg_pool3d",
     "batch_norm",
+    "batch_norm_training",
     "clip",
     "concat",
     "conv1d",

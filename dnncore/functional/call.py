@@ -51,7 +51,8 @@ _variables = values_of(
 def call(
     planner: Planner, function: str, values: dict[str, Values], engine: EngineLike, *options: Any
 ) -> Any:
-    """Return the result of a function as a new array of the inputs' kind.
+    """Return the result of a function as a new array of the inputs' kind; a tuple if the plan has
+    several results.
 
     function: the function's name, for messages.
     values: its inputs by name. A bias of None is omitted.
@@ -90,9 +91,12 @@ def call(
     if compiled is None:
         compiled = _compiled(key, exact, planner, function, values, signature, engine, options)
     if device_kind is not None:
-        return compiled.on_arrays(arrays, device_kind)
-    result = compiled(arrays)
-    return result if kind is None else kind.result(result)  # type: ignore[attr-defined]
+        results = compiled.on_arrays(arrays, device_kind)
+    else:
+        results = compiled(arrays)
+        if kind is not None:
+            results = [kind.result(array) for array in results]  # type: ignore[attr-defined]
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any, Any]:

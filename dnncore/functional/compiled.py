@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dnncore.engines.array_kinds import DeviceArrays
 from dnncore.engines.arrays import ByteView
 from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
-from dnncore.engines.stream import Stream
+from dnncore.engines.stream import Event, Stream
 from dnncore.errors import DescriptorError
 from dnncore.functional.conditions import condition
 from dnncore.functional.operands import Array, truth
@@ -41,6 +41,8 @@ class Plan:
     """The computation of a function for inputs of given shapes and types.
 
     shape: the shape of the returned array; by default the dims of dst.
+    more: the shapes of further results by the operation's names. If there are any, the function
+        returns a tuple: dst, then these in order.
     names: the names of the operation's arguments that differ from the function's names.
     prepared: functions that convert input arrays before each launch, by the function's names.
     """
@@ -48,6 +50,7 @@ class Plan:
     op: Operation
     shape: Dims | None = None
     post_ops: tuple[PostOp, ...] = ()
+    more: Mapping[str, Dims] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     prepared: Mapping[str, Callable[[Array], Array]] = field(default_factory=dict)
 
@@ -69,6 +72,16 @@ class _Streams(threading.local):
 _streams = _Streams()
 
 
+class _Output(NamedTuple):
+    """A result. place: that of its argument. narrow: the type to which it is rounded, or None."""
+
+    place: int
+    desc: MemoryDesc
+    nbytes: int
+    shape: Dims
+    narrow: Any
+
+
 class CompiledCall:
     """A compiled primitive for inputs of one signature. Threads may share it."""
 
@@ -79,22 +92,26 @@ class CompiledCall:
         pd = PrimitiveDesc(op.with_each(widened) if half else op, engine, attr)
         self.engine = engine
         self.primitive = pd.primitive()
-        self.dst = pd.op.result
-        self.nbytes = self.dst.nbytes
-        self.shape = op.result.dims if plan.shape is None else plan.shape
-        self.narrow = op.result.dtype if half else None
+        shape = op.result.dims if plan.shape is None else plan.shape
+        shapes = {op.result_name: shape, **plan.more}
+        outputs = {}
         argument_of = {plan.names.get(name, name): name for name in names}
         self._numbers: dict[object, Memory] = {}
         self.inputs = []
         self.places = [None] * len(pd.arguments)
         for place, (argument, desc) in enumerate(pd.arguments):
-            if argument.name == op.result_name:
-                self.result_place = place
+            if argument.direction == "out":
+                own = getattr(op, argument.name, desc)
+                narrow = own.dtype if own.data_type != desc.data_type else None
+                shape = shapes[argument.name]
+                outputs[argument.name] = _Output(place, desc, desc.nbytes, shape, narrow)
             else:
                 name = argument_of[argument.name]
                 prepared = plan.prepared.get(name)
                 row = (place, names.index(name), desc, desc.nbytes, desc.dtype, prepared)
                 self.inputs.append(row)
+        self.outputs = [outputs[name] for name in shapes]
+        self.is_rounded = any(out.narrow is not None for out in self.outputs)
 
     def _keep(self, key: object, memory: Memory) -> None:
         """Keep a number on the device for later calls."""
@@ -102,16 +119,19 @@ class CompiledCall:
             self._numbers.clear()
         self._numbers[key] = memory
 
-    def __call__(self, arrays: Sequence[Array]) -> Array:
-        """Run on arrays in the order of the signature; return a new array."""
-        result = self._on_host(arrays) if self.engine.is_host else self._on_device(arrays)
-        if self.narrow is None:
-            return result
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run on arrays in the order of the signature; return new arrays."""
+        results = self._on_host(arrays) if self.engine.is_host else self._on_device(arrays)
+        if not self.is_rounded:
+            return results
         with np.errstate(over="ignore"):
-            return result.astype(self.narrow)
+            return [
+                array if out.narrow is None else array.astype(out.narrow)
+                for array, out in zip(results, self.outputs, strict=True)
+            ]
 
-    def _on_host(self, arrays: Sequence[Array]) -> Array:
-        """Run on memories over the arrays and over a new array."""
+    def _on_host(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run on memories over the arrays and over new arrays."""
         engine = self.engine
         stream = _streams.open(engine)
         memories: list[Any] = self.places[:]
@@ -122,19 +142,20 @@ class CompiledCall:
             else:
                 data = _bytes(_ready(array, dtype, prepared), nbytes)
             memories[place] = Memory.over(desc, engine, data, nbytes, _address(data))
-        raw = np.empty(self.nbytes + ALIGNMENT, np.uint8)
-        address = _address(raw)
-        offset = -address % ALIGNMENT
-        buffer = raw[offset : offset + max(self.nbytes, 1)]
-        memories[self.result_place] = Memory.over(
-            self.dst, engine, buffer, self.nbytes, address + offset
-        )
+        results = []
+        for place, desc, nbytes, shape, _ in self.outputs:
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            address = _address(raw)
+            offset = -address % ALIGNMENT
+            buffer = raw[offset : offset + max(nbytes, 1)]
+            memories[place] = Memory.over(desc, engine, buffer, nbytes, address + offset)
+            results.append(np.ndarray(shape, desc.dtype, raw, offset))
         self.primitive.launch(stream, memories)
         stream.wait()
-        return np.ndarray(self.shape, self.dst.dtype, raw, offset)
+        return results
 
-    def _on_device(self, arrays: Sequence[Array]) -> Array:
-        """Run on memories with copies of the arrays; return a copy of the result."""
+    def _on_device(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run on memories with copies of the arrays; return copies of the results."""
         stream = _streams.open(self.engine)
         memories: list[Any] = self.places[:]
         for place, index, desc, nbytes, dtype, prepared in self.inputs:
@@ -143,12 +164,13 @@ class CompiledCall:
                 array = _ready(arrays[index], dtype, prepared)
                 data = array.reshape(-1).view(np.uint8)
                 self.engine.copy_in(stream, data, memory.buffer)
-        dst = memories[self.result_place] = Memory(self.dst, self.engine)
+        for out in self.outputs:
+            memories[out.place] = Memory(out.desc, self.engine)
         self.primitive.launch(stream, memories)
-        return dst.numpy(stream).reshape(self.shape)
+        return [memories[out.place].numpy(stream).reshape(out.shape) for out in self.outputs]
 
-    def on_arrays(self, arrays: Sequence[Any], kind: DeviceArrays) -> Any:
-        """Run on memories over arrays of the engine; return a new array."""
+    def on_arrays(self, arrays: Sequence[Any], kind: DeviceArrays) -> list[Any]:
+        """Run on memories over arrays of the engine; return new arrays."""
         engine = self.engine
         given = [array for array in arrays if not isinstance(array, np.ndarray)]
         like = given[0]
@@ -178,21 +200,29 @@ class CompiledCall:
             memories[place] = memory
         if stream.order == "out":
             stream.wait()  # for copies and reorders, and the commands that the arrays wait for
-        result = kind.empty(self.shape, self.narrow or self.dst.dtype, like)
-        dst = kind.memory(result, engine, self.dst if self.narrow is None else None)
-        wide = dst if self.narrow is None else Memory(self.dst, engine)
-        memories[self.result_place] = wide
-        event = self.primitive.launch(stream, memories)
-        if wide is not dst:
-            dst = Memory(self.dst.with_data_type(dst.desc.data_type), engine, dst.buffer)
-            op = Reorder(src=wide.desc, dst=dst.desc)
-            event = (
-                PrimitiveDesc(op, engine)
-                .primitive()
-                .execute(stream, src=wide, dst=dst, wait_for=[event])
-            )
-        kind.launched(given, result, stream, event)
-        return result
+        results = [
+            kind.empty(out.shape, out.narrow or out.desc.dtype, like) for out in self.outputs
+        ]
+        rows = []
+        for result, out in zip(results, self.outputs, strict=True):
+            own = kind.memory(result, engine, out.desc if out.narrow is None else None)
+            memories[out.place] = own if out.narrow is None else Memory(out.desc, engine)
+            rows.append((result, own, out))
+        done = self.primitive.launch(stream, memories)
+        for result, own, out in rows:
+            event = done
+            if out.narrow is not None:
+                event = _narrowed(memories[out.place], own, stream, event)
+            kind.launched(given, result, stream, event)
+        return results
+
+
+def _narrowed(wide: Memory, result: Memory, stream: Stream, event: Event) -> Event:
+    """Round a result to the type of its array."""
+    desc = wide.desc.with_data_type(result.desc.data_type)
+    dst = Memory(desc, result.engine, result.buffer)
+    reorder = PrimitiveDesc(Reorder(src=wide.desc, dst=desc), result.engine).primitive()
+    return reorder.execute(stream, src=wide, dst=dst, wait_for=[event])
 
 
 def _check_prepared(array: Any, desc: MemoryDesc) -> None:

@@ -313,6 +313,18 @@ def test_queues_out_of_order_have_events(engine):
         assert np.array_equal(result.get(), np.maximum(VALUES**2 - 9, 0))
 
 
+def test_functions_with_several_results(engine, queue):
+    batch = cla.to_device(queue, VALUES)
+    old = cla.to_device(queue, np.float32([0, 1, 2, 3]))
+    got = F.batch_norm_training(batch, None, None, old, old + 1, average_factor=0.5)
+    right = F.batch_norm_training(VALUES, None, None, old.get(), old.get() + 1, average_factor=0.5)
+    for one, other in zip(got, right, strict=True):
+        np.testing.assert_allclose(one.get(), other, rtol=1e-5)
+    half = F.batch_norm_training(cla.to_device(queue, VALUES.astype("f2")))
+    assert half.dst.dtype == np.float16
+    np.testing.assert_allclose(half.dst.get(), right.dst, rtol=2e-3)
+
+
 def test_arrays_without_a_queue_are_complete(engine):
     array = cla.to_device(cl.CommandQueue(engine.native.context), VALUES).with_queue(None)
     result = F.square(array)
