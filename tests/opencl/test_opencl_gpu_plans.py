@@ -657,3 +657,24 @@ def test_powers_of_two():
 
     assert [power_of_two(size) for size in (1, 2, 3, 4, 5)] == [1, 2, 4, 4, 8]
     assert [power_of_two_within(most, 16) for most in (0, 1, 2, 3, 4, 40)] == [1, 1, 2, 2, 4, 16]
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("algorithm", ["nearest", "linear"])
+@pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd8b"])
+def test_resampling_holds_taps_for_several_images(target, monkeypatch, tag, algorithm):
+    monkeypatch.setattr("dnncore_opencl.resampling.held.ITEMS", 0)
+    small, large = (dnn.MemoryDesc((3, 16, *size), "f32", tag) for size in ((3, 5), (7, 9)))
+    for source, result in ((small, large), (large, small)):
+        forward = dnn.ResamplingForward("forward_inference", algorithm, src=source, dst=result)
+        backward = dnn.ResamplingBackward(algorithm, diff_dst=source, diff_src=result)
+        check(target, forward, inputs={"src": fill_normal(source, 1)}, impl="opencl:held")
+        check(target, backward, inputs={"diff_dst": fill_normal(source, 1)}, impl="opencl:held")
+
+
+def test_many_taps_are_not_held(target):
+    source, result = dnn.MemoryDesc((1, 2, 40)), dnn.MemoryDesc((1, 2, 3))
+    op = dnn.ResamplingBackward("linear", diff_dst=source, diff_src=result)
+    text = dnn.PrimitiveDesc(op, target.engine).explain()
+    assert "holds at most 8 taps along a dim; got 32" in text
+    check(target, op, inputs={"diff_dst": fill_normal(source, 1)}, impl="opencl:gather")

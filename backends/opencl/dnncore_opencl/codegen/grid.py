@@ -69,14 +69,16 @@ class Grid:
 class Boxes:
     """A nest of loops whose items are `rows` iterations of loop `r` times `run` of loop `t`.
 
-    beside: whether neighbouring items are neighbours along `r` instead of `t`. constant: whether
-    `rows` and `run` are literals in the kernel, so that a compiler can unroll.
+    beside: whether neighbouring items are neighbours along `r` instead of `t`. far: whether items
+    that are neighbours along `t` are as far apart as possible. constant: whether `rows` and `run`
+    are literals in the kernel, so that a compiler can unroll.
     """
 
     nest: Nest
     rows: int
     run: int
     beside: bool = False
+    far: bool = False
     constant: bool = False
 
     @classmethod
@@ -85,7 +87,7 @@ class Boxes:
     ) -> Boxes:
         """Choose boxes. `rows`, `run` and `beside` apply to GPUs only."""
         if not engine.is_cpu:
-            return cls(nest, rows, run, beside, constant=True)
+            return cls(nest, rows, run, beside=beside, constant=True)
         length = nest.loops[-1].size if nest.loops else 1
         return cls(nest, max(1, CPU_ITEM // length), CPU_ITEM)
 
@@ -129,6 +131,10 @@ class Boxes:
         counts = [*(loop.size for loop in outer), -(-rows // self.rows), -(-run // self.run)]
         if self.beside:
             names[-2:], counts[-2:] = names[:-3:-1], counts[:-3:-1]
+        if self.far:
+            place = names.index("t_box")
+            names.insert(0, names.pop(place))
+            counts.insert(0, counts.pop(place))
         text = ""
         if len(self.nest.loops) < 2:
             text = "const INDEX r_box = 0; "

@@ -1,0 +1,97 @@
+"""Resampling with few taps per pixel, which a work-item holds while it computes several images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dnncore import backend as core
+from dnncore.backend import Executable, Refused
+from dnncore_opencl.codegen.grid import CPU_ITEM, Boxes, power_of_two
+from dnncore_opencl.codegen.layout import Loop
+from dnncore_opencl.codegen.vectors import TYPES, load, read
+from dnncore_opencl.elementwise.windows import CHANNELS, Windows
+
+MOST_TAPS = 8  # along a dim
+IN_FLIGHT = 16  # elements that a work-item reads at once
+IMAGES = 16  # most images or channels per work-item
+ITEMS = 2048  # least work-items per compute unit, if work-items compute several images
+LETTERS = "DHW"
+
+
+def refusal(op: core.Resampling) -> Refused | None:
+    """Refuse long sums, blocks along spatial dims, and sources without elements."""
+    most = max(_taps(op))
+    if most > MOST_TAPS:
+        return Refused("shape", f"holds at most {MOST_TAPS} taps along a dim; got {most}")
+    for argument, desc in op.tensors():
+        if any(dim > CHANNELS for dim, _ in desc.inner_blocks):
+            return Refused("format", f"needs plain spatial dims; {argument.name} has {desc.tag}")
+    (_, source), _ = op.tensors()
+    return None if source.nelems else Refused("shape", "needs a source with elements")
+
+
+def _taps(op: core.Resampling) -> tuple[int, ...]:
+    """Return the most taps of an element of the result along each spatial dim."""
+    if op.result_name == "dst":
+        return (1 if op.is_nearest else 2,) * (op.result.ndims - 2)
+    reach = 1 if op.is_nearest else 2
+    sizes = zip(op.src_role.dims[2:], op.dst_role.dims[2:], strict=True)
+    return tuple(power_of_two(-(-reach * outer // max(inner, 1))) for inner, outer in sizes)
+
+
+def launch(op: core.Resampling, windows: Windows, defines: dict[str, str]) -> Executable:
+    """Build the kernel. defines: those of taps.cl."""
+    (argument, desc), _ = op.tensors()
+    source, parameters, engine = argument.name, windows.parameters, windows.engine
+    taps = (1, 1, *_taps(op))[-3:]
+    strides = (0, 0, *desc.strides[2:])[-3:]
+    for letter, count, stride in zip(LETTERS, taps, strides, strict=True):
+        defines.setdefault(f"INNER_{letter}", "1")
+        defines.setdefault(f"OUTER_{letter}", "1")
+        defines[f"TAPS_{letter}"] = str(count)
+        defines[f"STEP_{letter}"] = parameters.index(stride)
+    pointer = f"{source} + (at)"
+    if windows.is_raw(source):
+        value = load(engine, TYPES[desc.data_type], windows.lanes, pointer)
+    else:
+        value = read(engine, desc.data_type, windows.lanes, pointer)
+    boxes, is_held = _boxes(windows)
+    unrolled = max(1, IN_FLIGHT // (taps[0] * taps[1] * taps[2]))
+    defines |= {
+        "IMAGE(n, c)": f"{source.upper()}_AT(n, c, 0, 0, 0)",
+        "READ(at)": value,
+        "STEP": "(t_end - t_begin)" if is_held else "1",
+        "UNROLLED": f'_Pragma("unroll {unrolled}")',
+    }
+    return windows.launch("resampling_held", defines, boxes, "taps")
+
+
+def _boxes(windows: Windows) -> tuple[Boxes, bool]:
+    """Return boxes whose innermost loop is over images or channels, if there is such a loop.
+
+    A result with contiguous channels has images apart, another one channels or images.
+    """
+    nest, engine = windows.nest, windows.engine
+    spatial = [_stride(loop) for loop in nest.loops if loop.dim > CHANNELS]
+    apart = [
+        loop
+        for loop in nest.loops
+        if loop.dim <= CHANNELS and all(_stride(loop) > stride for stride in spatial)
+    ]
+    if not apart or len(nest.loops) < 2:
+        return windows.boxes, False
+    images = max(apart, key=lambda loop: loop.size)
+    loops = (*(loop for loop in nest.loops if loop is not images), images)
+    nest = replace(nest, loops=loops)
+    if engine.is_cpu:
+        run = min(IMAGES, images.size)
+        return Boxes(nest, max(1, CPU_ITEM // run), run), True
+    run = IMAGES
+    while run > 1 and nest.size // run < ITEMS * engine.device.limits["compute_units"]:
+        run //= 2
+    run = -(-images.size // -(-images.size // run))
+    return Boxes(nest, 1, run, beside=True, far=True, constant=True), True
+
+
+def _stride(loop: Loop) -> int:
+    return loop.strides[0] or 0
