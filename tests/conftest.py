@@ -88,11 +88,12 @@ def behaviour(test: str) -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the cases for each OpenCL device, of tests in tests/operations and with `in_turn`.
+    """Select the cases for each engine, of tests in tests/operations and with `in_turn`.
 
-    All devices have the same kernels. With n devices, each takes the cases whose places in the
-    lists of parameters have a sum that is its own number modulo n: the fields of one colour. With
-    `in_turn(2)` there are twice as many colours, and no device takes every second one.
+    All OpenCL devices have the same kernels. With n devices, each takes the cases whose places in
+    the lists of parameters have a sum that is its own number modulo n: the fields of one colour.
+    With `in_turn(2)` there are twice as many colours, no device takes every second one, and the
+    CPU takes every second case. The reference takes all.
     """
     tests = [item for item in items if isinstance(item, pytest.Function) and _takes_turns(item)]
     left_out = {item for item in tests if not _has_turn(item)}
@@ -110,18 +111,20 @@ def _takes_turns(item: pytest.Function) -> bool:
 def _has_turn(item: pytest.Function) -> bool:
     devices = [target for target in TARGETS if target.engine_name.startswith("opencl")]
     target = item.callspec.params["target"]
-    if target not in devices:
+    if target is REFERENCE:
         return True
     marker = item.get_closest_marker("in_turn")
     (share,) = marker.args if marker and marker.args else (1,)
-    total = share * devices.index(target)
+    total, colours = 0, share
+    if target in devices:
+        total, colours = share * devices.index(target), share * len(devices)
     # A case has one number, pytest's index of each of its parameters but those of fixtures.
     index = next(n for name, n in item.callspec.indices.items() if name != "target")
     for mark in reversed(list(item.iter_markers("parametrize"))):  # the fastest first
         names, values = mark.args
         index, place = divmod(index, len(values))
         total += 0 if names == "target" else place
-    return total % (share * len(devices)) == 0
+    return total % colours == 0
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

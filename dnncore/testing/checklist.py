@@ -246,13 +246,16 @@ def _each_operation() -> list[Problem]:
     return list(first.values())
 
 
+@cache
 def _plain_problems() -> list[Problem]:
     """Return the problems of the smoke list in f32 without attributes and empty tensors."""
+    without = Attributes()
 
     def is_plain(problem: Problem) -> bool:
+        if problem.attr != without or not problem.op.result.nelems:
+            return False
         inputs = reads(problem.op, problem.attr).items()
-        types = {desc.data_type for name, desc in inputs if name != "src2"}  # src2 is always s8
-        return types == {"f32"} and problem.attr == Attributes() and problem.op.result.nelems > 0
+        return {desc.data_type for name, desc in inputs if name != "src2"} == {"f32"}  # src2: s8
 
     return [problem for problem in _listed("smoke") if is_plain(problem)]
 
@@ -272,12 +275,13 @@ def _has_type(name: str, problem: Problem) -> bool:
 def _has_case(size: str, has_property: Callable[[Problem], bool]) -> bool:
     """Whether a problem of a size has a property.
 
-    "full" contains "smoke". It takes six times as long to read, so it is read only if necessary.
+    "full" contains "smoke" and "types". It takes far longer to read, so it is read only if neither
+    has such a problem. Its random problems do not count.
     """
-    sizes = ("smoke", "full") if size == "full" else (size,)
+    sizes = ("smoke", "types", "full") if size == "full" else (size,)
     return any(has_property(problem) for each in sizes for problem in _listed(each))
 
 
 @cache
 def _listed(size: str) -> list[Problem]:
-    return cases(size)
+    return cases(size, drawn=False)

@@ -259,9 +259,10 @@ def test_the_golden_cases_of_the_kit_follow_from_the_definitions(driver):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_reference_agrees_on_random_problems(kind):
     """Up to one rounding of the result."""
-    for op in problems(kind):
-        check(REFERENCE, op, inputs=inputs_of(op))
-        check(REFERENCE, op, inputs=consistent_inputs(op, PLAIN, fill_integers))
+    for place, op in enumerate(problems(kind)):
+        integers = place % 2 == 0
+        inputs = consistent_inputs(op, PLAIN, fill_integers) if integers else inputs_of(op)
+        check(REFERENCE, op, inputs=inputs)
 
 
 @pytest.mark.parametrize("half", ["f16", "bf16"])

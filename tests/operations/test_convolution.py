@@ -131,7 +131,7 @@ all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEM
 all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(4)
 @every(2, ("formats", ["plain", "any"]), ("direction", DIRECTIONS), ("name", PROBLEMS))
 def test_agrees_with_the_reference(target: Target, formats, direction, name):
     tag = None if formats == "plain" else "any"
@@ -164,7 +164,7 @@ FORMATS = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @all_directions
 @every_second(
     ("name", ["3x3", "odd_channels", "1x1_odd_channels", "5x5_stride2"]), ("formats", FORMATS)
@@ -173,6 +173,7 @@ def test_in_other_formats(target: Target, name, direction, formats):
     check(target, PROBLEMS[name].op(direction, *FORMATS[formats]))
 
 
+@pytest.mark.in_turn(2)
 @all_directions
 @pytest.mark.parametrize("name", ["3x3", "many_channels", "groups_odd"])
 def test_a_deterministic_result_is_equal_bit_for_bit(target: Target, name, direction):

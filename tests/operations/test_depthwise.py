@@ -46,7 +46,7 @@ def tag(letters: str, dims: tuple[int, ...]) -> str:
     return "".join(c for c in letters if not c.isalpha() or ord(c.lower()) - 97 < len(dims))
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(4)
 @every(4, ("direction", DIRECTIONS), ("name", PROBLEMS), ("layouts", LAYOUTS))
 def test_agrees_with_the_reference(target: Target, name, direction, layouts):
     problem = PROBLEMS[name]
@@ -54,6 +54,7 @@ def test_agrees_with_the_reference(target: Target, name, direction, layouts):
     check(target, problem.op(direction, src, None, dst))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["channels_17", "stride2_line_40", "four_of_nine_groups"])
 def test_post_ops_are_applied_once_to_each_element(target: Target, name, layouts):

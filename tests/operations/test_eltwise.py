@@ -65,11 +65,13 @@ def backward(desc, algorithm):
     return dnn.EltwiseBackward(src=desc, diff_dst=desc, diff_src=desc, **algorithm)
 
 
+@pytest.mark.in_turn(2)
 @all_pairs
 def test_forward(target: Target, layout, algorithm):
     check(target, forward(LAYOUTS[layout], ALGORITHMS[algorithm]))
 
 
+@pytest.mark.in_turn(2)
 @all_pairs
 def test_backward(target: Target, layout, algorithm):
     if algorithm != "round":
@@ -86,7 +88,7 @@ def test_backward_from_dst(target: Target, algorithm):
     check(target, op, inputs={"dst": dst, "diff_dst": fill_normal(desc, 2)})
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @all_algorithms
 @pytest.mark.parametrize("layout", ["nhwc", "blocked_padded"])
 def test_in_place(target: Target, layout, algorithm):
@@ -111,7 +113,7 @@ def test_from_one_format_to_another(target: Target):
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 1e30, -1e30, 1e-30, -1e-30, 88.0, -104.0]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @all_algorithms
 @pytest.mark.parametrize("direction", [forward, backward])
 def test_special_values(target: Target, direction, algorithm):
@@ -125,6 +127,7 @@ def test_special_values(target: Target, direction, algorithm):
     check(target, op, inputs={"src": src, "diff_dst": np.ones_like(src)})
 
 
+@pytest.mark.in_turn(3)
 @all_algorithms
 @pytest.mark.parametrize("direction", [forward, backward])
 def test_f64_keeps_its_digits(target: Target, direction, algorithm):

@@ -45,7 +45,7 @@ all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEM
 all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @all_problems
 @all_directions
 @pytest.mark.parametrize("formats", ["plain", "any"])
@@ -85,7 +85,7 @@ FORMATS = {
 }
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(3)
 @all_directions
 @pytest.mark.parametrize("formats", FORMATS.values(), ids=FORMATS)
 def test_in_other_formats(target: Target, direction, formats):

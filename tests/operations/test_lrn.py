@@ -72,11 +72,13 @@ all_problems = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn(2)
 @all_problems
 def test_forward(target: Target, algorithm, src, fields):
     check(target, forward(algorithm, src, **fields))
 
 
+@pytest.mark.in_turn(2)
 @all_problems
 def test_inference_gives_the_same_without_a_workspace(target: Target, algorithm, src, fields):
     op = forward(algorithm, src, prop_kind="forward_inference", **fields)
@@ -84,6 +86,7 @@ def test_inference_gives_the_same_without_a_workspace(target: Target, algorithm,
     check(target, op)
 
 
+@pytest.mark.in_turn(2)
 @all_problems
 def test_backward(target: Target, algorithm, src, fields):
     op = backward(algorithm, src, **fields)
@@ -109,6 +112,7 @@ def test_any_takes_the_format_of_src(target: Target, name):
     check(target, op, inputs=backward_inputs(op))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("algorithm", [ACROSS, WITHIN])
 @pytest.mark.parametrize("tags", [("nhwc", "nchw"), ("nchw", "nChw8c"), ("nChw8c", "nhwc")])
 def test_from_one_format_to_another(target: Target, algorithm, tags):
@@ -151,7 +155,7 @@ EXTREMES = [
 ]
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(("algorithm", "src"), EXTREMES)
 @pytest.mark.parametrize("beta", [0.3, 0.5, 0.75, 1.0])
 @pytest.mark.parametrize("k", [1e-36, 1e-20, 1e26, 1e37])

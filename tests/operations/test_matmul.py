@@ -55,11 +55,13 @@ PROBLEMS = {
 all_problems = pytest.mark.parametrize("op", PROBLEMS.values(), ids=PROBLEMS)
 
 
+@pytest.mark.in_turn(2)
 @all_problems
 def test_agrees_with_the_reference(target: Target, op):
     check(target, op)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("dst", ["ab", "ba"])
 @pytest.mark.parametrize("weights", ["ab", "ba"])
 @pytest.mark.parametrize("src", ["ab", "ba"])

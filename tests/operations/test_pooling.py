@@ -86,11 +86,13 @@ all_averages = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn(2)
 @all_problems
 def test_forward(target: Target, problem):
     check(target, problem.forward())
 
 
+@pytest.mark.in_turn(2)
 @all_averages
 def test_average(target: Target, problem, algorithm):
     check(target, problem.forward(algorithm))
