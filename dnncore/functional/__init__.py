@@ -108,6 +108,7 @@ from dnncore.functional.resampling import resample
 from dnncore.functional.rnn import gru, lstm, rnn
 from dnncore.functional.shuffle import shuffle
 from dnncore.functional.softmax import log_softmax, softmax
+from dnncore.functional.weighted_sum import weighted_sum
 
 __all__ = [
     "abs",
@@ -178,11 +179,13 @@ __all__ = [
     "sum",
     "swish",
     "tanh",
+    "weighted_sum",
     "where",
 ]
 
 # Name in other libraries -> name here, for the message of the error.
 ELSEWHERE = {
+    "addn": "weighted_sum",
     "attention": "scaled_dot_product_attention",
     "batch_normalization": "batch_norm",
     "cat": "concat",
@@ -196,6 +199,7 @@ ELSEWHERE = {
     "hardtanh": "clip(src, alpha, beta)",
     "inner_product": "linear",
     "interpolate": "resample",
+    "logsumexp": "softmax(src, lse=True)",
     "layer_normalization": "layer_norm",
     "leaky_relu": "relu(src, alpha=slope)",
     "local_response_norm": "lrn",

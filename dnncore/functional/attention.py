@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values, check_rank, result_desc
+from dnncore.functional.operands import (
+    Operand,
+    Result,
+    Values,
+    check_rank,
+    given,
+    is_true,
+    result_desc,
+)
 from dnncore.ops import AttentionForward
 from dnncore.ops.attention import Causal
 
@@ -19,6 +27,7 @@ def scaled_dot_product_attention(
     *,
     causal: Causal = "none",
     scale: float | None = None,
+    lse: bool = False,
     engine: EngineLike = None,
 ) -> Result:
     """dst = softmax(scale * queries @ keys.T + mask) @ values, without storing the scores.
@@ -29,22 +38,22 @@ def scaled_dot_product_attention(
     causal: "none"; "top_left": query q sees the keys up to q; "bottom_right": the last query sees
         all keys, and each query before it one key less.
     scale: by default 1 / sqrt(D).
+    lse: whether to return a pair: dst and the logarithm of the sum of exponentials of each query's
+        scores, float32, ([[N,] H,] Q, 1). The gradient reads it.
 
-    A query that sees no key has the result 0.
+    A query that sees no key has the result 0. (T. Dao et al. 2022, "FlashAttention".)
 
     >>> scaled_dot_product_attention([[1], [0]], [[0], [1000]], [[2], [4]]).tolist()
     [[4.0], [3.0]]
     >>> scaled_dot_product_attention([[1], [0]], [[0], [0]], [[2], [4]], causal="top_left").tolist()
     [[2.0], [3.0]]
     """
-    given = {"queries": queries, "keys": keys, "values": values}
-    if mask is not None:
-        given["mask"] = mask
-    return call(_attention, "scaled_dot_product_attention", given, engine, causal, scale)
+    tensors = given(queries=queries, keys=keys, values=values, mask=mask)
+    return call(_attention, "scaled_dot_product_attention", tensors, engine, causal, scale, lse)
 
 
 def _attention(
-    function: str, operands: dict[str, Operand], causal: Causal, scale: float | None
+    function: str, operands: dict[str, Operand], causal: Causal, scale: float | None, lse: bool
 ) -> Plan:
     q, k, v = (operands[name] for name in ("queries", "keys", "values"))
     check_rank(function, "queries", q, "([[N,] H,] Q, D)", 2, 3, 4)
@@ -54,7 +63,7 @@ def _attention(
     if mask is not None and mask.ndim > 4:
         raise DescriptorError(f"{function}: mask must have up to 4 dims; got {mask.shape}")
     op = AttentionForward(
-        "forward_inference",
+        "forward_training" if is_true(function, "lse", lse) else "forward_inference",
         queries=q.with_rank(4).desc,
         keys=k.with_rank(4).desc,
         values=v.with_rank(4).desc,
@@ -63,4 +72,5 @@ def _attention(
         causal=causal,
         scale=scale,
     )
-    return Plan(op, (*q.shape[:-1], v.shape[-1]))
+    more = {"workspace": (*q.shape[:-1], 1)} if lse else {}
+    return Plan(op, (*q.shape[:-1], v.shape[-1]), more=more)

@@ -25,8 +25,8 @@ from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.binary import add, mul
 from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.eltwise import pow as power
-from dnncore.functional.normalization import given, vectors
-from dnncore.functional.operands import Operand, Result, Values
+from dnncore.functional.normalization import vectors
+from dnncore.functional.operands import Operand, Result, Values, given, is_true
 from dnncore.ops import BatchNormalizationForward
 
 __all__ = ["TrainedBatch", "batch_norm", "batch_norm_training"]
@@ -198,11 +198,7 @@ def _as_channels(
     function: str, operands: dict[str, Operand], per_activation: Any
 ) -> dict[str, Operand]:
     """Return the operands with one channel per element of an image if `per_activation`."""
-    if not isinstance(per_activation, bool):
-        raise DescriptorError(
-            f"{function}: per_activation must be True or False; got {per_activation!r}"
-        )
-    if not per_activation:
+    if not is_true(function, "per_activation", per_activation):
         return operands
     x = operands["src"]
     if x.ndim < 2:

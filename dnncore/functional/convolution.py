@@ -20,7 +20,10 @@ Both contain the same numbers in the same order.
 
 from __future__ import annotations
 
+import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.activation import Activation, post_ops
@@ -29,12 +32,14 @@ from dnncore.functional.operands import Operand, Result, Values, check_rank, des
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import ConvolutionForward
 
-__all__ = ["KERNEL", "conv1d", "conv2d", "conv3d", "grouped"]
+__all__ = ["conv1d", "conv2d", "conv3d", "layer"]
 
-KERNEL = {1: "KW", 2: "KH, KW", 3: "KD, KH, KW"}
+_KERNEL = {1: "KW", 2: "KH, KW", 3: "KD, KH, KW"}
 
 
-def _convolution(
+def layer(
+    kind: type[Any],
+    place: Callable[..., Any],
     function: str,
     operands: dict[str, Operand],
     strides: Sizes,
@@ -43,21 +48,28 @@ def _convolution(
     groups: int | None,
     activation: Activation,
 ) -> Plan:
-    spatial = int(function[len("conv")])
+    """Return the plan of an operation with weights: convolution or deconvolution.
+
+    place: `window` or `spread`, which computes the size of dst.
+    """
+    spatial = int(function[-2])
     x, w = operands["src"], operands["weights"]
     rank = spatial + 2
     check_rank(function, "src", x, f"(N, IC, {IMAGE[spatial]})", rank)
-    shape = f"(OC, IC / G, {KERNEL[spatial]}) or (G, OC / G, IC / G, {KERNEL[spatial]})"
+    shape = f"(OC, IC / G, {_KERNEL[spatial]}) or (G, OC / G, IC / G, {_KERNEL[spatial]})"
     check_rank(function, "weights", w, shape, rank, rank + 1)
-    w = operands["weights"] = grouped(function, x, w, groups)
-    fields, output = window(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)
+    w = operands["weights"] = _grouped(function, x, w, groups)
+    fields, output = place(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)
     channels = w.shape[0] * (w.shape[1] if w.ndim > rank else 1)
     dst = result_desc((x.shape[0], channels, *output), x)
-    op = ConvolutionForward("forward_inference", dst=dst, **descs(operands), **fields)
+    op = kind("forward_inference", dst=dst, **descs(operands), **fields)
     return Plan(op, post_ops=post_ops(function, activation))
 
 
-def grouped(function: str, src: Operand, weights: Operand, groups: int | None) -> Operand:
+_convolution = functools.partial(layer, ConvolutionForward, window)
+
+
+def _grouped(function: str, src: Operand, weights: Operand, groups: int | None) -> Operand:
     """Return `weights`, with the groups as first dim if `groups` is above 1.
 
     Raises `DescriptorError` if `groups` is not a positive integer or does not fit the tensors.

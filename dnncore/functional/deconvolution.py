@@ -11,42 +11,25 @@ groups: G, a divisor of the numbers of channels. The default is the number of gr
 activation: as in `conv2d`.
 
 Weights have dims (OC, IC, kernel), or (G, OC / G, IC / G, kernel), or (OC, IC / G, kernel) with
-`groups`. torch exchanges the dims of channels: (IC, OC / G, kernel).
+`groups`. torch exchanges the dims of channels: (IC, OC / G, kernel). (M. Zeiler et al. 2010,
+"Deconvolutional networks".)
 """
 
 from __future__ import annotations
 
-from dnncore.functional.activation import Activation, post_ops
-from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.convolution import KERNEL, grouped
-from dnncore.functional.operands import Operand, Result, Values, check_rank, descs, result_desc
-from dnncore.functional.window import IMAGE, Padding, Sizes, spread
+import functools
+
+from dnncore.functional.activation import Activation
+from dnncore.functional.call import EngineLike, call
+from dnncore.functional.convolution import layer
+from dnncore.functional.operands import Result, Values
+from dnncore.functional.window import Padding, Sizes, spread
 from dnncore.ops import DeconvolutionForward
 
 __all__ = ["deconv1d", "deconv2d", "deconv3d"]
 
 
-def _deconvolution(
-    function: str,
-    operands: dict[str, Operand],
-    strides: Sizes,
-    padding: Padding,
-    dilations: Sizes,
-    groups: int | None,
-    activation: Activation,
-) -> Plan:
-    spatial = int(function[len("deconv")])
-    x, w = operands["src"], operands["weights"]
-    rank = spatial + 2
-    check_rank(function, "src", x, f"(N, IC, {IMAGE[spatial]})", rank)
-    shape = f"(OC, IC / G, {KERNEL[spatial]}) or (G, OC / G, IC / G, {KERNEL[spatial]})"
-    check_rank(function, "weights", w, shape, rank, rank + 1)
-    w = operands["weights"] = grouped(function, x, w, groups)
-    fields, output = spread(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)
-    channels = w.shape[0] * (w.shape[1] if w.ndim > rank else 1)
-    dst = result_desc((x.shape[0], channels, *output), x)
-    op = DeconvolutionForward("forward_inference", dst=dst, **descs(operands), **fields)
-    return Plan(op, post_ops=post_ops(function, activation))
+_deconvolution = functools.partial(layer, DeconvolutionForward, spread)
 
 
 def deconv1d(

@@ -13,18 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values
+from dnncore.functional.operands import Operand, Result, Values, given
 from dnncore.ops import GroupNormalizationForward, LayerNormalizationForward
 from dnncore.ops.operation import PropKind
 
-__all__ = ["given", "group_norm", "instance_norm", "layer_norm", "rms_norm", "vectors"]
+__all__ = ["group_norm", "instance_norm", "layer_norm", "rms_norm", "vectors"]
 
 INFERENCE: PropKind = "forward_inference"
-
-
-def given(**values: Values | None) -> dict[str, Any]:
-    """Return the inputs that are not None."""
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def vectors(operands: dict[str, Operand]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.tensors.strides import Dims
 
 __all__ = [
-    "Array", "Operand", "Result", "Values", "axis_of", "check_rank", "descs", "result_desc",
-    "truth", "typed",
+    "Array", "Operand", "Result", "Values", "axis_of", "check_rank", "descs", "given",
+    "is_true", "result_desc", "truth", "typed",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -63,6 +63,11 @@ class Operand:
     def with_rank(self, rank: int) -> Operand:
         """Return the same elements with leading dims of size 1, so that there are `rank` dims."""
         return self.reshape(*(1,) * (rank - self.ndim), *self.shape)
+
+
+def given(**values: Values) -> dict[str, Any]:
+    """Return the inputs that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def typed(
@@ -139,6 +144,13 @@ def axis_of(function: str, axis: Any, ndim: int) -> int:
         raise DescriptorError(
             f"{function}: axis must be an integer from {-rank} to {rank - 1}; got {axis!r}"
         ) from None
+
+
+def is_true(function: str, name: str, value: Any) -> bool:
+    """Return an option that is True or False. Raises `DescriptorError` for other values."""
+    if not isinstance(value, bool):
+        raise DescriptorError(f"{function}: {name} must be True or False; got {value!r}")
+    return value
 
 
 def check_rank(function: str, name: str, operand: Operand, shape: str, *ranks: int) -> None:

@@ -13,7 +13,7 @@ def shuffle(src: Values, group_size: int, axis: int = 1, *, engine: EngineLike =
     """dst[u * (C / G) + v] = src[v * G + u] along the axis, with C elements and groups of G.
 
     torch's `channel_shuffle(src, g)` has g groups of C / g channels: `group_size` is C // g. A
-    negative axis counts from the end.
+    negative axis counts from the end. (X. Zhang et al. 2018, "ShuffleNet".)
 
     >>> shuffle([1, 2, 3, 4, 5, 6], 3, axis=0).tolist()
     [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]
