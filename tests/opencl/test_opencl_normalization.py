@@ -116,3 +116,24 @@ def test_one_outlier_leaves_the_variance_of_the_others(target):
     src = fill_normal(dnn.MemoryDesc((2, 5000)), 1)
     src[:, 0] = 1e5
     check(target, layer(dnn.MemoryDesc(src.shape)), inputs={"src": src})
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("length", "wanted", "rms"), [(20, "CH", False), (1000, "H", False), (1000, "C", True)]
+)
+def test_rows_are_read_once_for_all_gradients(target, monkeypatch, length, wanted, rms):
+    monkeypatch.setattr("dnncore_opencl.normalization.rows.THREADS", 1)
+    desc, vector, rows = dnn.MemoryDesc((50, length)), dnn.MemoryDesc((length,)), 50
+    sums = {"C": {"diff_scale": vector}, "H": {"diff_shift": vector}}
+    tensors = {"scale": vector} if "C" in wanted else {}
+    for letter in wanted:
+        tensors |= sums[letter]
+    op = dnn.LayerNormalizationBackward(src=desc, diff_dst=desc, diff_src=desc, rms=rms, **tensors)
+    inputs = {"src": fill_normal(desc, 1), "diff_dst": fill_normal(desc, 2)}
+    inputs["variance"] = np.ones(rows, np.float32)
+    if not rms:
+        inputs["mean"] = np.zeros(rows, np.float32)
+    if "scale" in tensors:
+        inputs["scale"] = fill_normal(vector, 3)
+    check(target, op, inputs=inputs, impl="opencl:rows")

@@ -132,10 +132,34 @@ class Plan:
             if name in self.uncopied and name not in self.named:
                 self._copy(name)
         sources = [self.named[name] for name in names if name in self.named]
+        self._reduce(sources, outputs, reduced, terms, **numbers)
+
+    def _reduce(
+        self, sources: Sequence[Tensor], outputs: Sequence[Output], reduced: Sequence[int],
+        terms: Sequence[str], **numbers: float,
+    ) -> None:  # fmt: skip
         start = self.room * FLOAT_BYTES
         own = Statistics(self.engine, sources, outputs, reduced, terms, numbers, start)
         self._take(-(-own.scratchpad_bytes // FLOAT_BYTES))
         self.steps.append(own.launches)
+
+    def sum_parts(self, streams: int, length: int) -> int:
+        """Reserve sums of `streams` parts for the gradients of shift and scale. Add the launches
+        that combine them. Returns the first element: `length` elements per part, first of shift.
+        """
+        start = self._take(2 * streams * length)
+        dims = (streams, *(1,) * (len(self.views.dims) - 2), length)
+        parts = [MemoryDesc(dims).with_offset0(start + i * streams * length) for i in (0, 1)]
+        pairs = [
+            (Tensor(part, Scratch()), self.named[name])
+            for name, part in zip(("diff_shift", "diff_scale"), parts, strict=True)
+            if name in self.named
+        ]
+        outputs = [Output(tensor, f"total_{'ab'[i]}") for i, (_, tensor) in enumerate(pairs)]
+        terms = [f"v{i}" for i in range(len(pairs))]
+        reduced = range(len(dims) - 1)
+        self._reduce([part for part, _ in pairs], outputs, reduced, terms)
+        return start
 
     def apply(self, inputs: Sequence[str], result: str, outputs: Sequence[str]) -> Application:
         """Return the pass over all elements, without its steps."""

@@ -6,18 +6,23 @@ scale and shift need further launches.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dnncore import backend as core
 from dnncore.backend import MemoryDesc, Refused
-from dnncore_opencl.codegen.grid import Shares
+from dnncore_opencl.codegen.grid import Grid, Shares
 from dnncore_opencl.codegen.layout import Parameters, elements
-from dnncore_opencl.codegen.vectors import HALVES, TYPES
+from dnncore_opencl.codegen.vectors import HALVES, TYPES, write
 from dnncore_opencl.normalization.plan import Plan, channel_sums
 from dnncore_opencl.rows.rows import Rows, Tensors, row_launch, scale_arguments
 from dnncore_opencl.rows.statistics import Tensor
-from dnncore_opencl.runtime.launch import Launch
+from dnncore_opencl.runtime.launch import Launch, padded, template
+from dnncore_opencl.runtime.schema import Scratch
 
 VECTORS = ("scale", "shift")
 STATISTICS = ("mean", "variance")
+THREADS = 640  # work-items per compute unit that add gradients of scale and shift
+FEWEST_ROWS = 4  # per group, so that the sums of groups are few
 
 
 class RowPlan:
@@ -41,6 +46,7 @@ class RowPlan:
             {name: tensor.desc for name, tensor in rows.items()},
             VECTORS,
         )
+        self.count = self.streams = self.start = 0  # rows per group, groups, and their sums
         self.rows = Rows.of(plan.engine, self.tensors, plan.views.in_set)
         if plan.engine.is_cpu:
             self.shares, self.held = Shares(), 0
@@ -79,14 +85,45 @@ class RowPlan:
             "EPSILON": parameters.real(op.epsilon),
             "PADDED_LENGTH": parameters.size(op.count),
         }
+        kernel, grid = "rows_forward" if self.is_forward else "rows_backward", None
+        if self.count:
+            kernel = "rows_gradients"
+            grid = Grid.of_groups(self.streams, self.shares.workers, self.shares.span)
+            grid = replace(grid, items=self.rows.nest.size, count=self.count)
+            parameters.buffer("left", "float", Scratch())
+            pointer = "left + (at)"
+            defines |= {
+                "STREAMS": parameters.size(self.streams),
+                "START": parameters.size(self.start),
+                "LEAVE(at, sums)": write(plan.engine, "f32", self.rows.lanes, pointer, "sums"),
+            }
         launch = row_launch(
-            plan.engine,
-            "rows_forward" if self.is_forward else "rows_backward",
+            plan.engine, kernel,
             self.tensors, self.rows, parameters, self.shares, self.held, defines,
             factor=scale_arguments(op, plan.attr, parameters, plan.attributes_place),
-            is_exact=bool(plan.attr.scales),
+            is_exact=bool(plan.attr.scales), grid=grid,
+            texts=() if self.is_forward else (template("row_gradient"),),
         )  # fmt: skip
         return [launch]
+
+    def divide(self) -> bool:
+        """Divide the rows among groups that also add the gradients of scale and shift.
+
+        Returns whether this is possible and needs much less memory than the rows.
+        """
+        rows, workers, span = self.rows, self.shares.workers, self.shares.span
+        is_layer = isinstance(self.plan.op, core.LayerNormalizationBackward)
+        is_whole = rows.side_by_side == 1 and rows.length % rows.lanes == 0
+        if not (is_layer and is_whole and self.held and not self.shares.across):
+            return False
+        units = self.plan.engine.device.limits["compute_units"]
+        streams = max(1, units * THREADS // (workers * span)) * span
+        count = -(-rows.nest.size // streams)
+        if count < FEWEST_ROWS:
+            return False
+        self.count = count
+        self.streams = padded(-(-rows.nest.size // count), span)
+        return True
 
 
 def refusal(plan: Plan) -> Refused | None:
@@ -110,7 +147,12 @@ def _has_padding(plan: Plan, desc: MemoryDesc) -> bool:
 def launches(plan: Plan) -> float:
     """Add the launches; return the efficiency."""
     rows = RowPlan(plan)
-    if not rows.is_forward:
+    if rows.is_forward:
+        plan.steps.append(rows.launches)
+    elif (plan.has("diff_scale") or plan.has("diff_shift")) and rows.divide():
+        plan.steps.append(rows.launches)
+        rows.start = plan.sum_parts(rows.streams, rows.rows.length)
+    else:
         channel_sums(plan)  # first, because diff_src may be diff_dst's memory
-    plan.steps.append(rows.launches)
+        plan.steps.append(rows.launches)
     return rows.efficiency

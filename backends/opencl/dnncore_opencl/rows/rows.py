@@ -13,7 +13,7 @@ from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_opencl.codegen.grid import Shares, power_of_two
+from dnncore_opencl.codegen.grid import Grid, Shares, power_of_two
 from dnncore_opencl.codegen.layout import (
     Digit,
     Digits,
@@ -208,14 +208,14 @@ def _chain(desc: MemoryDesc, result: MemoryDesc, dims: Sequence[int]) -> Digits:
 def row_launch(
     engine: Any, kernel: str, tensors: Tensors, rows: Rows, parameters: Parameters,
     shares: Shares, held: int, defines: Mapping[str, str], *, factor: str = "",
-    **launch: Any,
+    grid: Grid | None = None, texts: Sequence[str] = (), **launch: Any,
 ) -> Launch:  # fmt: skip
     """Return the launch of a kernel that includes rows.cl.
 
-    held: vectors of each worker. defines: further ones. factor: of src; empty for 1. launch:
-    further arguments of `Grid.launch`.
+    held: vectors of each worker. defines: further ones. factor: of src; empty for 1. grid: None for
+    one row per item. texts: snippets after rows.cl. launch: further arguments of `Grid.launch`.
     """
-    grid = shares.grid(engine, rows.nest.size)
+    grid = grid or shares.grid(engine, rows.nest.size)
     attr = tensors.attr
     is_long = rows.length // rows.lanes > 4 * RUN * shares.workers
     everything = {
@@ -241,6 +241,7 @@ def row_launch(
         *drawn,
         *shares.snippets(engine, is_wide=parameters.is_wide),
         template("rows"),
+        *texts,
     )
     return grid.launch(kernel, parameters, everything, snippets, **launch)
 
