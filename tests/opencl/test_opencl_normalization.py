@@ -137,3 +137,28 @@ def test_rows_are_read_once_for_all_gradients(target, monkeypatch, length, wante
     if "scale" in tensors:
         inputs["scale"] = fill_normal(vector, 3)
     check(target, op, inputs=inputs, impl="opencl:rows")
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("dims", "groups"),
+    [((3, 12, 5, 7), 2), ((2, 4, 40, 40), 2), ((2, 6, 90, 90), 1), ((2, 2, 8), 2)],
+)
+def test_groups_of_channels(target, dims, groups):
+    desc, vector = dnn.MemoryDesc(dims), dnn.MemoryDesc(dims[1:2])
+    affine = {"scale": vector, "shift": vector}
+    forward = dnn.GroupNormalizationForward(
+        "forward_training", src=desc, dst=desc, groups=groups, **affine
+    )
+    inputs = {"src": far_from_zero(dims), "scale": fill_normal(vector, 2)}
+    check(
+        target, forward, inputs=inputs | {"shift": fill_normal(vector, 3)}, impl="opencl:channels"
+    )
+    backward = dnn.GroupNormalizationBackward(
+        src=desc, diff_dst=desc, diff_src=desc, groups=groups, scale=vector,
+        diff_scale=vector, diff_shift=vector,
+    )  # fmt: skip
+    sets = (dims[0], groups)
+    inputs |= {"src": fill_normal(desc, 4), "diff_dst": fill_normal(desc, 5)}
+    inputs |= {"mean": np.full(sets, 0.5, np.float32), "variance": np.ones(sets, np.float32)}
+    check(target, backward, inputs=inputs, impl="opencl:channels")

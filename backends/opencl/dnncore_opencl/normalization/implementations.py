@@ -17,7 +17,7 @@ from dnncore_opencl.codegen.vectors import COMPUTED
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.random import ROUNDING
-from dnncore_opencl.normalization import rows
+from dnncore_opencl.normalization import channels, rows
 from dnncore_opencl.normalization.plan import Plan, backward, forward
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -97,10 +97,24 @@ class ByRows(Normalization):
         return rows.launches(plan)
 
 
+class ByChannels(Normalization):
+    """One launch over sets of channels, of group normalization."""
+
+    name = "opencl:channels"
+
+    def refuse(self, plan: Plan) -> Refused | None:
+        """Refuse problems without such sets."""
+        return channels.refusal(plan)
+
+    def launches(self, plan: Plan) -> float:
+        """Add the launch."""
+        return channels.launches(plan)
+
+
 SRC = {"dst": "src"}
 DIFF = {"diff_dst": "src", "diff_src": "src"}
 
-FORWARD = (ByRows(SRC), InStages(SRC))
-BACKWARD = (ByRows(DIFF), InStages(DIFF))
+FORWARD = (ByChannels(SRC), ByRows(SRC), InStages(SRC))
+BACKWARD = (ByChannels(DIFF), ByRows(DIFF), InStages(DIFF))
 BATCH_FORWARD = (InStages(SRC),)
 BATCH_BACKWARD = (InStages(DIFF | {"diff_src1": "src"}),)

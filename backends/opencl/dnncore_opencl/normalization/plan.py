@@ -143,21 +143,25 @@ class Plan:
         self._take(-(-own.scratchpad_bytes // FLOAT_BYTES))
         self.steps.append(own.launches)
 
-    def sum_parts(self, streams: int, length: int) -> int:
-        """Reserve sums of `streams` parts for the gradients of shift and scale. Add the launches
-        that combine them. Returns the first element: `length` elements per part, first of shift.
+    def sum_parts(self, parts: int, vector: Sequence[int]) -> int:
+        """Reserve sums of `parts` parts for the gradients of shift and scale, and add the launches
+        that combine them. vector: their dims. Returns the place of the first sum: all parts of
+        shift, then those of scale.
         """
-        start = self._take(2 * streams * length)
-        dims = (streams, *(1,) * (len(self.views.dims) - 2), length)
-        parts = [MemoryDesc(dims).with_offset0(start + i * streams * length) for i in (0, 1)]
+        dims = [1] * len(self.views.dims)
+        for place, size in zip(self.views.vector_dims, vector, strict=True):
+            dims[place] = size
+        dims[0] = parts
+        desc = MemoryDesc(dims)
+        start = self._take(2 * desc.nelems)
         pairs = [
-            (Tensor(part, Scratch()), self.named[name])
-            for name, part in zip(("diff_shift", "diff_scale"), parts, strict=True)
+            (Tensor(desc.with_offset0(start + i * desc.nelems), Scratch()), self.named[name])
+            for i, name in enumerate(("diff_shift", "diff_scale"))
             if name in self.named
         ]
         outputs = [Output(tensor, f"total_{'ab'[i]}") for i, (_, tensor) in enumerate(pairs)]
         terms = [f"v{i}" for i in range(len(pairs))]
-        reduced = range(len(dims) - 1)
+        reduced = [dim for dim in range(len(dims)) if dim not in self.views.vector_dims]
         self._reduce([part for part, _ in pairs], outputs, reduced, terms)
         return start
 

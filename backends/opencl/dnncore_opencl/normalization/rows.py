@@ -14,7 +14,7 @@ from dnncore_opencl.codegen.grid import Grid, Shares
 from dnncore_opencl.codegen.layout import Parameters, elements
 from dnncore_opencl.codegen.vectors import HALVES, TYPES, write
 from dnncore_opencl.normalization.plan import Plan, channel_sums
-from dnncore_opencl.rows.rows import Rows, Tensors, row_launch, scale_arguments
+from dnncore_opencl.rows.rows import LARGEST_GROUP, Rows, Tensors, row_launch, scale_arguments
 from dnncore_opencl.rows.statistics import Tensor
 from dnncore_opencl.runtime.launch import Launch, padded, template
 from dnncore_opencl.runtime.schema import Scratch
@@ -66,6 +66,8 @@ class RowPlan:
             is_simple = all(len(chain) <= 1 for chain in rows.chains)
             return 0.5 if rows.lanes > 1 and is_simple and rows.nest.size >= units else 0.05
         is_enough = rows.nest.size * self.shares.workers >= 256 * units
+        if self.shares.workers == LARGEST_GROUP:
+            return 0.45  # one group fills a multiprocessor, so it waits between reading and writing
         return 0.95 if self.held and is_enough else 0.3
 
     def launches(self) -> list[Launch]:
@@ -151,7 +153,7 @@ def launches(plan: Plan) -> float:
         plan.steps.append(rows.launches)
     elif (plan.has("diff_scale") or plan.has("diff_shift")) and rows.divide():
         plan.steps.append(rows.launches)
-        rows.start = plan.sum_parts(rows.streams, rows.rows.length)
+        rows.start = plan.sum_parts(rows.streams, [rows.rows.length])
     else:
         channel_sums(plan)  # first, because diff_src may be diff_dst's memory
         plan.steps.append(rows.launches)
