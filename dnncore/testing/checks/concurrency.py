@@ -98,8 +98,9 @@ def disturbed(others: int) -> Iterator[None]:
 def steady_inputs(trial: Trial) -> None:
     """Inputs have their values at every moment of an execution. Another thread reads them."""
     arguments = trial.arguments(trial.case.round("random").inputs)
-    outputs = arguments.outputs
-    boxes = {n: b for n, b in arguments.boxes.items() if n not in outputs and n != "scratchpad"}
+    written = {row.name for row in trial.pd.op.ARGUMENTS if row.direction == "out"}
+    others = written | {*arguments.outputs, "scratchpad"}
+    boxes = {name: box for name, box in arguments.boxes.items() if name not in others}
     stop = threading.Event()
     found: set[str] = set()
 

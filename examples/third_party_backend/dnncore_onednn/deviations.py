@@ -52,14 +52,16 @@ GRADIENTS: Operations = (
 )  # fmt: skip
 
 NOT_PRODUCTS: Operations = (
-    backend.Binary, backend.PoolingForward, backend.Reduction, backend.SoftmaxForward, backend.Sum,
+    backend.Binary, backend.PoolingForward, backend.PReLUForward, backend.Reduction,
+    backend.SoftmaxForward, backend.Sum,
 )  # fmt: skip
 
 # One thread computes each element, in a fixed order.
 DETERMINISTIC: Operations = (
-    backend.Binary, backend.EltwiseForward, backend.EltwiseBackward, backend.LRNForward,
-    backend.PoolingForward, backend.Reorder, backend.SoftmaxForward, backend.SoftmaxBackward,
-    backend.Sum,
+    backend.Binary, backend.Concat, backend.EltwiseForward, backend.EltwiseBackward,
+    backend.LRNForward, backend.PoolingForward, backend.PReLUForward, backend.Reorder,
+    backend.ResamplingForward, backend.ShuffleForward, backend.ShuffleBackward,
+    backend.SoftmaxForward, backend.SoftmaxBackward, backend.Sum,
 )  # fmt: skip
 
 # -- post-ops --------------------------------------------------------------------------------------
@@ -173,8 +175,19 @@ def _has_several_formats(op: Any, _attr: Attributes) -> bool:
     return len({desc.order_tag for _, desc in op.tensors() if not desc.is_any}) > 1
 
 
+def _changes_format(op: Any, _attr: Attributes) -> bool:
+    """Whether tensors of src's dims have several formats."""
+    same = [desc for _, desc in op.tensors() if desc.dims == op.source.dims and not desc.is_any]
+    return len({desc.order_tag for desc in same}) > 1
+
+
 def _has_no_terms(op: Any, _attr: Attributes) -> bool:
     return bool(op.result.nelems) and not all(desc.nelems for _, desc in op.tensors())
+
+
+def _is_empty(op: Any, _attr: Attributes) -> bool:
+    """Whether a tensor that is read has no elements."""
+    return not all(desc.nelems for row, desc in op.tensors() if row.direction == "in")
 
 
 def _has_bias_with_gaps(op: Any, _attr: Attributes) -> bool:
@@ -237,6 +250,15 @@ def _has_f16(op: Any, _attr: Attributes) -> bool:
     return bool("f16" in (op.src.data_type, op.dst.data_type))
 
 
+def _has_many_terms(op: Any, _attr: Attributes) -> bool:
+    return not op.use_global_stats and op.count > MOST_EXACT_TERMS
+
+
+def _loses_subnormals(op: Any, _attr: Attributes) -> bool:
+    """Whether a concat converts to bf16."""
+    return bool(op.dst.data_type == "bf16")
+
+
 def _is_relu(op: Any, _attr: Attributes) -> bool:
     return bool(op.algorithm.removesuffix(FROM_DST) == "relu" and op.alpha == 0.0)
 
@@ -244,6 +266,7 @@ def _is_relu(op: Any, _attr: Attributes) -> bool:
 FROM_DST = "_use_dst_for_bwd"
 RANGE_OF_K = 1e-10, 1e20
 MOST_TERMS = 1e8
+MOST_EXACT_TERMS = 1e4
 BLOCKS = (2, 4, 8, 16, 32, 48, 64)
 
 ALL: Operations = (Operation,)
@@ -257,8 +280,15 @@ BACKWARD: Operations = (backend.EltwiseBackward,)
 LRN: Operations = (backend.LRNForward, backend.LRNBackward)
 SOFTMAX: Operations = (backend.SoftmaxForward,)
 ELEMENTWISE: Operations = (
-    backend.Binary, backend.EltwiseForward, backend.Reduction, backend.Sum,
+    backend.Binary, backend.EltwiseForward, backend.PReLUForward, backend.Reduction, backend.Sum,
 )  # fmt: skip
+
+BATCH: Operations = (backend.BatchNormalizationForward, backend.BatchNormalizationBackward)
+LAYER: Operations = (backend.LayerNormalizationForward, backend.LayerNormalizationBackward)
+GROUP: Operations = (backend.GroupNormalizationForward, backend.GroupNormalizationBackward)
+PRELU: Operations = (backend.PReLUForward, backend.PReLUBackward)
+RNN: Operations = (backend.RNNForward, backend.RNNBackward)
+RESAMPLING: Operations = (backend.ResamplingForward, backend.ResamplingBackward)
 
 DEVIATIONS = (
     Deviation(ALL, "is wrong or fails for layouts with other blocks than "
@@ -289,6 +319,19 @@ DEVIATIONS = (
               _has_large_windows, kind="resources"),
     Deviation((backend.PoolingBackward,), "overwrites the gaps of diff_src", _has_gaps,
               kind="format"),
+    Deviation((*BATCH, *LAYER, *GROUP, *RNN, backend.PReLUBackward),
+              "returns NaN or fails for empty tensors", _is_empty, kind="shape"),
+    Deviation(BATCH[:1], "has large errors in sums of more than 10000 terms", _has_many_terms,
+              kind="shape"),
+    Deviation(BATCH[:1], "saturates large numbers to the wrong end",
+              lambda op, _attr: op.data_type == "s8", kind="type"),
+    Deviation(LAYER, "reads and writes at wrong places if formats differ", _changes_format,
+              kind="format"),
+    Deviation(LAYER[:1], "applies scales in another way", lambda _op, attr: bool(attr.scales),
+              kind="attribute"),
+    Deviation((backend.RNNBackward,), "has another gradient of AUGRU",
+              lambda op, _attr: op.has_attention),
+    Deviation(RESAMPLING, "has large errors", _of("linear")),
     Deviation((backend.PoolingBackward,), "rounds partial sums", _is_bf16, kind="type"),
 )  # fmt: skip
 
@@ -317,6 +360,9 @@ OF_SPECIAL_NUMBERS = (
     Deviation((backend.SoftmaxBackward,), "loses NaN", _of("log"), "*jit*"),
     Deviation((backend.InnerProductBackwardWeights,), "makes NaN of infinity", _is_bf16,
               kind="type"),
+    Deviation(PRELU, "makes NaN of positive numbers whose weight is NaN or infinity",
+              implementations="*jit*"),
+    Deviation((backend.Concat,), "makes 0 of subnormal numbers", _loses_subnormals, kind="type"),
     Deviation((*NOT_PRODUCTS, backend.Reorder), "makes another integer of NaN and infinity",
               _makes_integers, kind="type"),
     Deviation((backend.Reorder,), "loses the sign of 0 if there are more than 6 dims",

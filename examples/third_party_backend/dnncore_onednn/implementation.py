@@ -12,6 +12,7 @@ from dnncore.backend import (
     Implementation,
     Operation,
     Refused,
+    RNNBackward,
 )
 from dnncore_onednn.description import Description
 from dnncore_onednn.deviations import is_deterministic, refusal
@@ -48,6 +49,8 @@ class OneDnn(Implementation[Operation]):
         refused = refusal(op, attr)
         if refused is not None:
             return refused
+        if isinstance(op, RNNBackward) and hint is None:
+            return Refused("format", "oneDNN's workspace is private; give the forward's as hint")
         count = THREADS.count(engine.num_threads)
         try:
             found = THREADS.call_with(count, _described, op, attr, hint)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dnncore import backend
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
+from dnncore_onednn.cells import direction, hidden, recurrent
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import Dims, Handle, Owned, Unsupported
 from dnncore_onednn.quantization import number_of, quantization_numbers, set_quantization
@@ -15,7 +16,7 @@ from dnncore_onednn.quantization import number_of, quantization_numbers, set_qua
 __all__ = ["PRODUCTS", "SCRATCHPAD", "argument_numbers", "attributes", "creation"]
 
 # Operation -> (x in dnnl_x_primitive_desc_create, its parameters between the new descriptor and the
-# attributes). Parameters are fields of the operation, `engine`, `hint` and `count` of srcs.
+# attributes). Parameters are fields of the operation, `engine`, `hint` and others in `_parameter`.
 WINDOW = "strides dilations padding_l padding_r"
 POOLING = "strides kernel dilations padding_l padding_r"
 NORM = "local_size alpha beta k"
@@ -50,6 +51,11 @@ OPERATIONS: dict[type[Operation], tuple[str, str]] = {
         "eltwise_forward", "engine prop_kind algorithm src dst alpha beta"),
     backend.EltwiseBackward: (
         "eltwise_backward", "engine algorithm diff_src diff_dst kept alpha beta hint"),
+    backend.GroupNormalizationForward: (
+        "group_normalization_forward", "engine prop_kind src dst groups epsilon flags"),
+    backend.GroupNormalizationBackward: (
+        "group_normalization_backward",
+        "engine gradients diff_src diff_dst src groups epsilon flags hint"),
     backend.InnerProductForward: (
         "inner_product_forward", "engine prop_kind src weights bias dst"),
     backend.InnerProductBackwardData: (
@@ -59,6 +65,9 @@ OPERATIONS: dict[type[Operation], tuple[str, str]] = {
         "engine src diff_weights diff_bias diff_dst hint"),
     backend.LayerNormalizationForward: (
         "layer_normalization_forward", "engine prop_kind src dst statistics epsilon flags"),
+    backend.LayerNormalizationBackward: (
+        "layer_normalization_backward",
+        "engine gradients diff_src diff_dst src statistics epsilon flags hint"),
     backend.LRNForward: ("lrn_forward", f"engine prop_kind algorithm src dst {NORM}"),
     backend.LRNBackward: ("lrn_backward", f"engine algorithm diff_src diff_dst src {NORM} hint"),
     backend.MatMul: ("matmul", "engine src weights bias dst"),
@@ -66,6 +75,9 @@ OPERATIONS: dict[type[Operation], tuple[str, str]] = {
         "pooling_forward", f"engine prop_kind algorithm src dst {POOLING}"),
     backend.PoolingBackward: (
         "pooling_backward", f"engine algorithm diff_src diff_dst {POOLING} hint"),
+    backend.PReLUForward: ("prelu_forward", "engine prop_kind src weights dst"),
+    backend.PReLUBackward: (
+        "prelu_backward", "engine src weights diff_src diff_weights diff_dst hint"),
     backend.Reduction: ("reduction", "engine algorithm src dst p eps"),
     backend.Reorder: ("reorder", "src engine dst engine"),
     backend.ResamplingForward: (
@@ -102,6 +114,7 @@ FLOATS = ("f32", "f16", "bf16")
 APPLY_TO_INTEGERS = 1  # convert integer weights to a floating-point type
 FPMATH = {"ieee": "strict"}  # dnncore's name -> oneDNN's, if they differ
 
+OVERWRITE = 1  # a gradient of cells replaces the old values of weights' gradients
 SCRATCHPAD = 80  # the enumerator of this argument, as in dnnl_types.h
 MOST_LOOPS = 12  # in oneDNN's reorders. With more, oneDNN 3.2 writes past an array and aborts.
 POST_OP = 32768  # operand of step i: POST_OP * (i + 1) + the enumerator of src1 or weights
@@ -112,10 +125,12 @@ def creation(layouts: Layouts, op: Operation, hint: object) -> tuple[str, list[A
 
     hint: oneDNN's primitive descriptor of the forward operation. Raises `Unsupported`.
     """
-    if type(op) not in OPERATIONS:
+    if type(op) not in (*OPERATIONS, backend.RNNForward, backend.RNNBackward):
         raise Unsupported(f"{op.KIND} is not in the table of oneDNN's operations")
     _check_loops(op)
-    stem, names = OPERATIONS[type(op)]
+    stem, names = OPERATIONS.get(type(op)) or recurrent(op)
+    if not layouts.library.has(f"{stem}_primitive_desc_create"):
+        raise Unsupported(f"oneDNN {layouts.library.version} has no {op.KIND}")
     known = {"engine": layouts.library.engine, "hint": hint, "factors": None}
     values = [
         known[name] if name in known else _parameter(layouts, stem, op, name)
@@ -139,13 +154,20 @@ def _parameter(layouts: Layouts, stem: str, op: Any, name: str) -> Any:
         return len(op.srcs)
     number = layouts.library.number
     if name == "gradients":
-        both = op.diff_scale is not None or op.diff_shift is not None
+        vectors = getattr(op, "diff_scale", None), getattr(op, "diff_shift", None)
+        both = isinstance(op, backend.RNNBackward) or vectors != (None, None)
         return number("prop_kind", "backward" if both else "backward_data")
     if name == "flags":
         return _flags(op)
     if name == "statistics":
         return layouts.md(op.variance or MemoryDesc(op.statistics_dims, "f32"))
-    value = getattr(op, name)
+    if name == "direction":
+        return direction(op)
+    if name == "activation":
+        return number("alg_kind", f"eltwise_{op.activation}")
+    if name == "beta" and isinstance(op, backend.RNNForward | backend.RNNBackward):
+        return ctypes.c_float(0.0)
+    value: Any = hidden(op).get(name) or getattr(op, name, None)
     if name == "algorithm":
         return number("alg_kind", f"{stem.partition('_')[0]}_{value}")
     if name == "prop_kind":
@@ -162,21 +184,25 @@ def _parameter(layouts: Layouts, stem: str, op: Any, name: str) -> Any:
 
 
 def _flags(op: Any) -> int:
-    """The flags of a normalization, dnnl_normalization_flags_t.
-
-    Raises `Unsupported` for a fused relu, whose mask has another format, and for other differences.
-    """
-    if getattr(op, "fuse_relu", False):
-        raise Unsupported("oneDNN keeps the mask of a fused relu in a private format")
-    if not op.has_mean:
-        raise Unsupported("oneDNN 3.2 has no RMS normalization")
+    """The flags of a normalization or of cells. Raises `Unsupported` for other differences."""
+    if isinstance(op, backend.RNNForward | backend.RNNBackward):
+        return OVERWRITE * (op.forward_op is not None)
     vectors = {name: getattr(op, name, None) for name in ("scale", "shift", "diff_shift")}
     for name in ("mean", "variance", *vectors):
         desc = getattr(op, name, None)
         if desc is not None and desc != MemoryDesc(desc.dims, "f32"):
             raise Unsupported(f"oneDNN takes {name} as row-major f32; got {desc!r}")
-    has_shift = vectors["shift"] is not None or vectors["diff_shift"] is not None
-    return int(1 * op.use_global_stats + 2 * (vectors["scale"] is not None) + 4 * has_shift)
+    relu = getattr(op, "fuse_relu", False)
+    adds = any(getattr(op, name, None) is not None for name in ("src1", "diff_src1"))
+    flags = {
+        "use_global_stats": op.use_global_stats,
+        "use_scale": vectors["scale"] is not None,
+        "use_shift": vectors["shift"] is not None or vectors["diff_shift"] is not None,
+        "fuse_norm_relu": relu and not adds,
+        "fuse_norm_add_relu": relu and adds,
+        "rms_norm": not op.has_mean,
+    }
+    return sum(1 << i for i, is_set in enumerate(flags.values()) if is_set)
 
 
 class _Mds:
@@ -189,8 +215,9 @@ class _Mds:
 
 def argument_numbers(op: Operation, attr: Attributes) -> Iterator[tuple[str, int]]:
     """The names and enumerators of an execution's arguments, without the scratchpad."""
-    for argument in op.ARGUMENTS:
-        yield argument.name, number_of(op, argument.name)
+    own = (row.name for row in op.ARGUMENTS if getattr(op, row.name, row) is not None)
+    for name in dict.fromkeys([*own, *hidden(op)]):
+        yield name, number_of(op, name)
     for i, post_op in enumerate(attr.post_ops):
         for name, _ in post_op.operands:
             number = number_of(op, "weights" if name == "weights" else "src1")

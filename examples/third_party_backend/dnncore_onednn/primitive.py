@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,16 +18,22 @@ from dnncore.backend import (
     Memory,
     MemoryDesc,
     Operation,
+    RNNBackward,
+    RNNForward,
     Stream,
     TimedEvent,
 )
 from dnncore_onednn.call import Call, Row, new_stream
+from dnncore_onednn.cells import hidden
 from dnncore_onednn.description import Description
 from dnncore_onednn.library import Library, OneDnnError, Owned
 from dnncore_onednn.padding import padding_of
 from dnncore_onednn.threads import Threads
+from dnncore_onednn.workspaces import states_of
 
 __all__ = ["OneDnnPrimitive", "Streams"]
+
+Copy: TypeAlias = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 class Streams(threading.local):
@@ -82,6 +88,10 @@ class OneDnnPrimitive(Executable):
         named = [(row.name, desc) for row, desc in op.tensors(workspace)]
         named += [(row.name, desc) for row, desc in description.attr.arguments(op)]
         self._rows = [self._row(*pair) for pair in named]
+        self._place = {name: i for i, (name, _) in enumerate(named)}
+        self._hidden = [(n, self._row(n, desc), desc.nbytes) for n, desc in hidden(op).items()]
+        is_kept = isinstance(op, RNNForward | RNNBackward) and workspace is not None
+        self._states = states_of(description.hint or description)[0] if is_kept else {}
         self._scratchpad = description.argument("scratchpad")
         self._padded = [
             i
@@ -104,10 +114,33 @@ class OneDnnPrimitive(Executable):
             for row, memory in zip(self._rows, memories, strict=True)
             if row is not None
         ]
+        owned = [np.zeros(nbytes, np.uint8) for _, _, nbytes in self._hidden]
+        rows += [
+            (row[0], row[1], self._address(name, array, memories))
+            for (name, row, _), array in zip(self._hidden, owned, strict=True)
+            if row is not None
+        ]
         number, md = self._scratchpad
         if scratchpad is not None and md is not None:
             rows.append((number, md, scratchpad.ctypes.data))
-        return BoundCall(self, rows, memories, scratchpad)
+        return BoundCall(self, rows, memories, scratchpad, owned)
+
+    def _address(self, name: str, array: np.ndarray[Any, Any], memories: Sequence[Memory]) -> int:
+        """The address of a hidden argument: in the workspace, or that of an array of zeros."""
+        if name in self._states:
+            return memories[self._place["workspace"]].address + self._states[name][0]
+        return int(array.ctypes.data)
+
+    def copies(self, memories: Sequence[Memory]) -> list[Copy]:
+        """Results that must be copied to the workspace of cells: each target and its source."""
+        if self.op.forward_op is not None:
+            return []
+        found = []
+        for name, (start, desc) in self._states.items():
+            source = memories[self._place[name]]
+            tail = memories[self._place["workspace"]].buffer[start : start + desc.nbytes]
+            found.append((desc.view(tail), source.desc.view(source.buffer)))
+        return found
 
     def padding(self, memories: Sequence[Memory]) -> list[np.ndarray[Any, Any]]:
         """Views of the padding that must be set to zero after an execution."""
@@ -140,7 +173,7 @@ class BoundCall(Call):
     """A primitive with its arguments. A call executes it and returns after its end."""
 
     __slots__ = (
-        "_arguments", "_padding", "_present", "_primitive", "_streams",
+        "_arguments", "_copies", "_own_arrays", "_padding", "_present", "_primitive", "_streams",
         "_thread_count", "_threads",
     )  # fmt: skip
 
@@ -150,9 +183,11 @@ class BoundCall(Call):
         rows: Sequence[Row],
         memories: Sequence[Memory],
         scratchpad: Buffer | None,
+        owned: Sequence[np.ndarray[Any, Any]] = (),
     ) -> None:
         super().__init__(primitive.library, primitive.primitive, rows)
         self._primitive, self._arguments = primitive, (memories, scratchpad)
+        self._own_arrays, self._copies = owned, primitive.copies(memories)
         self._padding = primitive.padding(memories)
         self._threads, self._thread_count = primitive.threads, primitive.count
         self._present, self._streams = primitive.threads.present, primitive.streams
@@ -175,4 +210,6 @@ class BoundCall(Call):
             raise ExecutionError(f"{self._primitive.op.KIND}: oneDNN failed: {name}")
         for view in self._padding:
             view[...] = 0
+        for target, source in self._copies:
+            target[...] = source
         return TimedEvent(start, time.perf_counter()) if stream.profiling else COMPLETED

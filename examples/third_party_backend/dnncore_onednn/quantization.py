@@ -18,6 +18,13 @@ ARGUMENTS = {
     "diff_src": 129, "diff_dst": 145, "diff_weights": 161, "diff_bias": 169,
     "workspace": 64, "mean": 49, "variance": 50, "scale": 51, "shift": 52, "diff_scale": 255,
     "diff_shift": 256, "diff_src1": 130,
+    "src_layer": 1, "src_iter": 2, "src_iter_c": 3, "attention": 4,
+    "dst_layer": 17, "dst_iter": 18, "dst_iter_c": 19,
+    "weights_layer": 33, "weights_iter": 34, "weights_peephole": 35, "weights_projection": 36,
+    "diff_src_layer": 129, "diff_src_iter": 130, "diff_src_iter_c": 131, "diff_attention": 132,
+    "diff_dst_layer": 145, "diff_dst_iter": 146, "diff_dst_iter_c": 147,
+    "diff_weights_layer": 161, "diff_weights_iter": 162, "diff_weights_peephole": 163,
+    "diff_weights_projection": 164,
 }  # fmt: skip
 MULTIPLE_SRC = 1024  # src{i} of a sum or concat: MULTIPLE_SRC + i
 QUANTIZATION = {"scales": 4096, "zero_points": 8192}  # + the enumerator of the tensor

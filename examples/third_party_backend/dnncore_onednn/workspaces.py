@@ -4,17 +4,31 @@ The workspace of max pooling has the same contents in both libraries. The conten
 workspace are private to oneDNN and depend on the implementation. So its format is opaque. The name
 of the format contains the implementation and the layout, so that only the gradient of the same
 implementation accepts the workspace.
+
+oneDNN's gradients of recurrent cells also read the results of the forward operation. So these
+follow oneDNN's workspace in that of cells.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc, Operation, PoolingForward, Refused
+from dnncore.backend import (
+    Attributes,
+    MemoryDesc,
+    Operation,
+    PoolingForward,
+    Refused,
+    RNNForward,
+)
+from dnncore_onednn.cells import hidden
 from dnncore_onednn.description import Description
 from dnncore_onednn.layouts import Layouts
 
-__all__ = ["forward_of", "workspace_of"]
+__all__ = ["forward_of", "states_of", "workspace_of"]
+
+STATES = ("dst_layer", "dst_iter", "dst_iter_c")
+ALIGNMENT = 64
 
 
 def forward_of(hint: Any, layouts: Layouts) -> Description:
@@ -45,7 +59,28 @@ def workspace_of(op: Operation, description: Description, hint: Any) -> MemoryDe
         return own
     if "workspace" in description.descs and own != given:
         return Refused("format", f"oneDNN needs the workspace {own}; got {given}")
+    absent = [n for n in hidden(op) if n in STATES and n not in states_of(forward)[0]]
+    if absent:
+        return Refused("format", f"oneDNN reads {', '.join(absent)} of the forward; got none")
     return given
+
+
+def states_of(forward: Description) -> tuple[dict[str, tuple[int, MemoryDesc]], int]:
+    """The results in the workspace of cells, each with its offset in bytes, and the whole size."""
+    own = forward.descs["workspace"].nbytes
+    found: dict[str, tuple[int, MemoryDesc]] = {}
+    size = _aligned(own)
+    if isinstance(forward.op, RNNForward):
+        for name in STATES:
+            desc = getattr(forward.op, name)
+            if desc is not None:
+                found[name] = size, MemoryDesc(desc.dims, desc.data_type)
+                size += _aligned(found[name][1].nbytes)
+    return found, size if found else own
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _own(forward: Description, public: MemoryDesc) -> MemoryDesc:
@@ -57,4 +92,4 @@ def _own(forward: Description, public: MemoryDesc) -> MemoryDesc:
         return public.with_format("onednn:workspace:none", nbytes=0)
     layout = "x".join(map(str, found.strides)) + found.order_tag
     name = f"onednn:workspace:{forward.impl_name}:{layout}"
-    return public.with_format(name, nbytes=found.nbytes)
+    return public.with_format(name, nbytes=states_of(forward)[1])
