@@ -206,6 +206,17 @@ static inline uint bf16_pair(const float low, const float high) {
     return bits;
 }
 
+// y becomes the x of the lane whose number differs in bit `bit`. All lanes must execute it.
+#define LANE_XOR(y, x, bit)                                                                        \
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;" : "=f"(y) : "f"(x), "r"(bit));
+
+// 2 to the power of x, with an error of two units in the last place; denormal numbers become 0.
+static inline float quick_exp2(const float x) {
+    float y;
+    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Matrix products on tensor cores: c[row, column] = sum over k of a[row, k] * b[column, k].
 //
 // A work-group computes ROWS x COLUMNS elements of c. Each of its warps has WARP_ROWS x

@@ -113,7 +113,13 @@ def test_grouped_kernels_with_long_epilogues_are_compiled(target):
 
 
 def test_kernels_for_cpus_do_not_return_before_barriers():
-    for_gpus = {"groups_mma", "mma", "mma_plain", "mma_wide_plain"}  # and where all items return
+    for_gpus = {
+        "attention_mma",
+        "groups_mma",
+        "mma",
+        "mma_plain",
+        "mma_wide_plain",
+    }  # and where all items return
     alike = {"pooling_planes", "transpose_tiled"}
     for name in _templates().keys() - for_gpus - alike:
         _, _, body = template(name).partition("$parameters")

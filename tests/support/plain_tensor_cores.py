@@ -58,12 +58,13 @@ class Helper:
     def __init__(self) -> None:
         self.pool: Any = None
 
-    def ask(self, *question: Any) -> np.ndarray:
-        """Return the result of `computed_here` in the process, or in a new one after a timeout."""
+    def ask(self, *question: Any) -> dict[str, np.ndarray]:
+        """Return the answer of `computed_here` in the process, or in a new one after a timeout."""
         for _ in range(TRIES):
             self.pool = self.pool or multiprocessing.get_context("spawn").Pool(1)
             try:
-                answer: np.ndarray = self.pool.apply_async(computed_here, question).get(LIMIT)
+                asked = self.pool.apply_async(computed_here, question)
+                answer: dict[str, np.ndarray] = asked.get(LIMIT)
             except multiprocessing.TimeoutError:
                 self.stop()
             else:
@@ -87,6 +88,16 @@ def computed(
     attr: dnn.Attributes | None = None,
 ) -> np.ndarray:
     """The operation's result."""
+    return results(implementation, op, arrays, attr)[op.result_name]
+
+
+def results(
+    implementation: Any,
+    op: dnn.Operation,
+    arrays: dict[str, np.ndarray],
+    attr: dnn.Attributes | None = None,
+) -> dict[str, np.ndarray]:
+    """All outputs, by name."""
     return HELPER.ask(implementation, op, arrays, attr)
 
 
@@ -95,22 +106,22 @@ def computed_here(
     op: dnn.Operation,
     arrays: dict[str, np.ndarray],
     attr: dnn.Attributes | None,
-) -> np.ndarray:
-    """The operation's result, computed in this process."""
+) -> dict[str, np.ndarray]:
+    """All outputs, computed in this process."""
     engine = dnn.engine("opencl")
     attr = attr or dnn.Attributes()
     accepted = implementation.accept(op, attr, engine, None)
     assert not isinstance(accepted, Refused), accepted
-    memories, result = [], None
-    for argument, desc in [*accepted.op.tensors(), *attr.arguments(accepted.op)]:
+    memories, found = [], {}
+    for argument, desc in [*accepted.op.tensors(accepted.workspace), *attr.arguments(accepted.op)]:
         if argument.direction == "in":
             memories.append(dnn.Memory.from_numpy(arrays[argument.name], desc, engine))
         else:
             nothing = arrays.get("old", np.zeros(desc.dims)).astype(desc.dtype)
-            memories.append(result := dnn.Memory.from_numpy(nothing, desc, engine))
+            memories.append(dnn.Memory.from_numpy(nothing, desc, engine))
+            found[argument.name] = memories[-1]
     stream = engine.stream()
     scratchpad = engine.allocate(accepted.scratchpad_bytes)
     accepted.build().bind(memories, scratchpad)(stream)
     stream.wait()
-    assert result is not None
-    return result.numpy()
+    return {name: memory.numpy() for name, memory in found.items()}

@@ -89,3 +89,12 @@ static inline uint to_tf32(const uint x) { return isfinite(as_float(x)) ? x + 0x
         for (int of_c = 0; of_c < 4; of_c++) (c)[of_c] = 0;                                        \
         MULTIPLY_ADD(c, a, b)                                                                      \
     }
+
+#define LANE_XOR(y, x, bit)                                                                        \
+    {                                                                                              \
+        lanes[item] = as_uint(x);                                                                  \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        y = as_float(lanes[item ^ (bit)]);                                                         \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+    }
+#define quick_exp2(x) exp2(x)

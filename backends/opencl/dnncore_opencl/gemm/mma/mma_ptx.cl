@@ -71,3 +71,14 @@ static inline uint bf16_pair(const float low, const float high) {
     __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
     return bits;
 }
+
+// y becomes the x of the lane whose number differs in bit `bit`. All lanes must execute it.
+#define LANE_XOR(y, x, bit)                                                                        \
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;" : "=f"(y) : "f"(x), "r"(bit));
+
+// 2 to the power of x, with an error of two units in the last place; denormal numbers become 0.
+static inline float quick_exp2(const float x) {
+    float y;
+    __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
