@@ -44,6 +44,7 @@ MAP_FIXED_NOREPLACE = 0x100000  # a constant of Linux
 Seen = ctypes.Array[ctypes.c_ubyte]
 
 
+@functools.cache
 def conditions_of(path: Path) -> list[Condition]:
     """The conditions of a file."""
     name = path.relative_to(ROOT).as_posix()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,14 @@ def attach(module: Any, address: int, folder: Path) -> None:
 
 def has(text: str) -> bool:
     """Whether a template or a generator has this text, on one line or on several."""
+    return any(text in source for source in _sources())
+
+
+@cache
+def _sources() -> list[str]:
+    """Return each template and generator on one line."""
     files = (path for path in (ROOT / PLACE).parent.rglob("*.*") if path.suffix in (".cl", ".py"))
-    return any(text in _on_one_line(file.read_text(encoding="utf-8")) for file in files)
+    return [_on_one_line(file.read_text(encoding="utf-8")) for file in files]
 
 
 def _on_one_line(text: str) -> str:

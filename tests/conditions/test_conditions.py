@@ -106,16 +106,26 @@ def test_processes_share_their_records(tmp_path):
     assert all(was <= now for c in both for was, now in zip(first[c], both[c], strict=True))
 
 
-def test_compiled_functions_have_records(tmp_path):
-    program = (
-        "import numpy as np, dnncore as dnn\n"
-        "from dnncore import functional\n"
-        "functional.relu(np.linspace(-1, 1, 5, dtype='f4'), alpha=0.5, engine=dnn.engine('cpu'))"
-    )
-    found = recorded(tmp_path, program)
+ON_BOTH = """
+import numpy as np, dnncore as dnn
+from dnncore import functional
+functional.relu(np.linspace(-1, 1, 5, dtype="f4"), alpha=0.5, engine=dnn.engine("cpu"))
+one = np.ones((33, 7), "f4")
+if {pocl}:
+    functional.matmul(one, one.T, engine=dnn.engine("pocl"))
+"""
+
+
+@pytest.fixture(scope="module")
+def on_both(tmp_path_factory):
+    """The records of a process that computes on the CPU and on PoCL."""
+    return recorded(tmp_path_factory.mktemp("both"), ON_BOTH.format(pocl=bool(POCL)))
+
+
+def test_compiled_functions_have_records(on_both):
     formulas = {
         str(c): both
-        for c, both in found.items()
+        for c, both in on_both.items()
         if c.path.endswith("cpu_numba/elementwise/formulas.py") and c.text == "x > _ZERO"
     }
     assert (True, True) in formulas.values()
@@ -137,15 +147,8 @@ kernel void f(int n) { if (n == 0 && (n < 2 || n > 3)) n = 1; while (g(n, 2)) --
 
 
 @pytest.mark.skipif(not POCL, reason="no PoCL here")
-def test_conditions_of_programs_of_pocl_are_recorded(tmp_path):
-    program = (
-        "import numpy as np, dnncore as dnn\n"
-        "from dnncore import functional\n"
-        "one = np.ones((33, 7), 'f4')\n"
-        "functional.matmul(one, one.T, engine=dnn.engine('pocl'))"
-    )
-    found = recorded(tmp_path, program)
-    of_c = {c.text: both for c, both in found.items() if c.path == opencl.PLACE}
+def test_conditions_of_programs_of_pocl_are_recorded(on_both):
+    of_c = {c.text: both for c, both in on_both.items() if c.path == opencl.PLACE}
     assert (True, True) in of_c.values()
     assert all(opencl.has(text) for text in of_c)
 

@@ -127,6 +127,7 @@ PAIRS += [(op, chain) for chain in ("five", "mixed") for op in OPERATIONS if op 
 all_pairs = pytest.mark.parametrize(("operation", "chain"), PAIRS, ids=map("-".join, PAIRS))
 
 
+@pytest.mark.in_turn(2)
 @all_pairs
 def test_agrees_with_the_reference(target: Target, operation, chain):
     op = OPERATIONS[operation]
@@ -157,12 +158,14 @@ PARAMETERS_INSIDE = {**PARAMETERS, "hardswish": (0.25, 0.5), "pow": (0.5, 2.0)}
 POSITIVE = [eltwise("abs"), eltwise("linear", 1.0, 0.5)]  # where log and sqrt have values
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("name", "algorithm"), on_two_operations(ELTWISE, "matmul pooling binary"))
 def test_every_eltwise_algorithm(target: Target, algorithm, name):
     step = eltwise(algorithm, *PARAMETERS_INSIDE[algorithm])
     check(target, ALL_OPERATIONS[name], dnn.Attributes([*POSITIVE, step]))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("name", "algorithm"), on_two_operations(BINARY, "inner_product pooling"))
 def test_every_binary_algorithm(target: Target, algorithm, name):
     op = ALL_OPERATIONS[name]
@@ -173,6 +176,7 @@ def test_every_binary_algorithm(target: Target, algorithm, name):
 EVERY_BROADCAST = [axes for n in range(5) for axes in itertools.combinations(range(4), n)]
 
 
+@pytest.mark.in_turn(3)
 @every_second(("axes", EVERY_BROADCAST), ("name", ["convolution_nhwc", "pooling", "eltwise"]))
 def test_every_broadcast(target: Target, name, axes):
     op = ALL_OPERATIONS[name]
@@ -288,6 +292,7 @@ WITHOUT_SUM = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("chain", [*WITHOUT_SUM, "mixed"])
 @pytest.mark.parametrize("name", ["pooling", "average", "binary", "binary_broadcast"])
 def test_on_pooling_and_binary(target: Target, name, chain):

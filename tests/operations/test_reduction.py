@@ -73,6 +73,7 @@ FORMATS = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("tags", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("kept", [(1,), (0, 2, 3)], ids=["channels", "all_but_channels"])
 @pytest.mark.parametrize("algorithm", ["sum", "mul", "min"])

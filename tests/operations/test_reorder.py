@@ -63,6 +63,7 @@ def test_between_types(target: Target, data_type):
     check(target, reorder(b, a), may_refuse=data_type == "f64")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("src", TYPES)
 @pytest.mark.parametrize("dst", TYPES)
 def test_between_all_types(target: Target, src, dst):

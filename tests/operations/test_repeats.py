@@ -72,6 +72,7 @@ def results(pd, values):
     return {name: memories[name].numpy(stream) for name in outputs}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_repeats(target: Target, problem):
     inputs = [(a.name, desc) for a, desc in problem.op.tensors() if a.direction == "in"]
@@ -91,6 +92,7 @@ def test_repeats(target: Target, problem):
                     )
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_operands_that_repeat(target: Target, problem):
     result = problem.op.result
