@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from functools import cache
@@ -433,7 +434,7 @@ def test_a_line_may_continue_and_a_word_may_continue_after_a_comma():
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_operation_reads_back(driver):
-    drawn = draw(80, driver, seed=1)
+    drawn = draw(40, driver, seed=1)
     assert {type(problem.op) for problem in drawn} == set(DRIVERS[driver].operations)
     for problem in drawn:
         assert read(str(problem)) == [problem]
@@ -542,7 +543,8 @@ def any_problem(draw):
     op = reformatted(draw, draw(st.sampled_from(pool())))
     if hasattr(op, "prop_kind"):
         prop_kind = draw(st.sampled_from(("forward_training", "forward_inference")))
-        op = dataclasses.replace(op, prop_kind=prop_kind)
+        with contextlib.suppress(dnn.DescriptorError):  # inference keeps no statistics
+            op = dataclasses.replace(op, prop_kind=prop_kind)
     op = retyped(op, draw(st.sampled_from(("f16", "bf16"))), lambda: draw(st.booleans()))
     names = draw(NAMES), draw(NAMES), draw(NAMES)
     return Problem(op, draw(chains(op.result.dims)), *names, knobs=draw(KNOBS))

@@ -54,7 +54,7 @@ def test_names_of_implementations_and_directions_are_kept():
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_simpler_problems_are_valid_and_differ(driver):
-    for problem in draw(8, driver):
+    for problem in draw(4, driver):
         for simpler in simpler_problems(problem):
             assert simpler != problem
             assert read(str(simpler)) == [simpler]
