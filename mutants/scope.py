@@ -154,7 +154,7 @@ RELATED = {
 # File of tests that execute sources in another process, so that no map contains them -> sources.
 ELSEWHERE = {
     "tests/opencl/test_opencl_mma.py": f"{OPENCL}/gemm/mma/*.cl",
-    "tests/opencl/test_opencl_attention_mma.py": f"{OPENCL}/attention/attention_mma.cl",
+    "tests/opencl/test_opencl_attention_mma.py": f"{OPENCL}/attention/attention_mma*.cl",
     "tests/opencl/test_opencl_groups_mma.py": f"{OPENCL}/convolution/groups/groups_mma.cl",
     "tests/opencl/test_opencl_fences.py": f"{OPENCL}/*",
 }

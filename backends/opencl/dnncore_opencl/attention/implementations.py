@@ -4,4 +4,4 @@ from dnncore_opencl.attention.mma import AttentionMma
 from dnncore_opencl.attention.tiled import Attention
 
 FORWARD = (AttentionMma(), Attention())
-BACKWARD = (Attention(),)
+BACKWARD = (AttentionMma(), Attention())

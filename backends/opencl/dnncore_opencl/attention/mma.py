@@ -1,7 +1,8 @@
 """Attention of f16 and bf16 on NVIDIA's tensor cores. The scores are never stored.
 
-A work-group keeps a block of queries and its sums in registers. It reads tiles of keys and values.
-(T. Dao 2023, "FlashAttention-2".)
+A work-group keeps a block of rows of one side, such as queries, and their sums in registers. It
+reads the rows of the other side in tiles. Gradients take three launches: the sums of diff_dst *
+dst, the gradient of queries, and those of keys and values. (T. Dao 2023, "FlashAttention-2".)
 """
 
 from __future__ import annotations
@@ -10,52 +11,95 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.backend import MemoryDesc, Refused
+from dnncore.backend import AttentionBackward, MemoryDesc, Refused
 from dnncore_opencl.attention.tiled import COORDINATES, Attention
+from dnncore_opencl.codegen.grid import Grid
 from dnncore_opencl.codegen.layout import Parameters, access
-from dnncore_opencl.codegen.vectors import HALVES, half_template, read, scalar_functions
+from dnncore_opencl.codegen.vectors import (
+    HALVES,
+    half_template,
+    read,
+    scalar_functions,
+    value,
+)
 from dnncore_opencl.devices.nvidia import capability
 from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.schema import Arg, Scratch
 
 LEAST_CAPABILITY = (8, 0)
 MOST = 256  # elements of a key or a value
 STEP = 16  # elements of a factor per instruction
 CHUNK, CHUNK_BYTES = 8, 16  # elements and bytes that a work-item copies at once
+LINES = (4, 8, 16, 32)  # chunks of a row in local memory
 WARPS, TILE = 4, 16  # warps of a work-group; rows of a tile
+ITEMS = 32 * WARPS
 LOG2_E = 1.4426950408889634
+FLOAT = 4  # bytes
 LARGEST = 1 << 30  # rows that kernels count, with a margin for rows past the end
 NARROW = 128  # with more elements per row, tiles have fewer rows and columns
+MEANS_GROUP, MEANS_LANES = 256, 8  # work-items of the launch of sums; of a row
 
 
 @dataclass(frozen=True)
 class Block:
-    """The queries of a work-group, and the keys that it reads at once.
+    """The rows of a work-group, and the rows of the other side that it reads at once.
 
-    tiles: of 16 queries per warp. columns: keys. is_held: whether queries stay in registers.
+    tiles: of 16 own rows per warp. columns: other rows. is_held: whether queries stay in registers
+    (forward).
     """
 
     tiles: int
     columns: int
-    is_held: bool
+    is_held: bool = False
 
     @property
     def rows(self) -> int:
-        """Queries of a work-group."""
+        """Own rows of a work-group."""
         return self.tiles * WARPS * TILE
 
-    @classmethod
-    def of(cls, op: Any, units: int) -> Block:
-        """Return the fastest block, measured on an H100. units: multiprocessors."""
-        n, h, _, q, _, d, v = op.sizes
-        if max(d, v) > NARROW:
-            return cls(1, 32, is_held=False)
-        large = cls(2, 64, is_held=d <= NARROW // 2)
-        is_enough = n * h * math.ceil(q / large.rows) >= units
-        return large if is_enough else cls(1, 64, is_held=True)
+
+@dataclass(frozen=True)
+class Side:
+    """The tensors of a launch of gradients.
+
+    own, other: the names of x and y of the rows of the work-group, and of those that it reads.
+    results: of the gradients of own x and y; "" if the launch does not compute it.
+    """
+
+    own: tuple[str, str]
+    other: tuple[str, str]
+    results: tuple[str, str]
+
+    @property
+    def is_keys(self) -> bool:
+        """Whether own rows are keys and values."""
+        return self.own[0] == "keys"
+
+    def defines(self, tensors: dict[str, MemoryDesc], parameters: Parameters) -> dict[str, str]:
+        """Return the defines of the kernel that depend on the names."""
+        defines = {"BY_KEYS": str(int(self.is_keys))}
+        for prefix, names in (("OWN_", self.own), ("", self.other)):
+            for letter, name in zip("XY", names, strict=True):
+                defines[f"{prefix}{letter}_ROWS(n, h)"] = (
+                    f"({name} + {name.upper()}_AT(n, h, 0, 0))"
+                )
+                defines[f"{prefix}{letter}_STEP"] = _step(tensors[name], parameters)
+        for letter, name in zip("XY", self.results, strict=True):
+            defines[f"WITH_{letter}"] = str(int(bool(name)))
+            defines[f"D{letter}_ROW(n, h, r)"] = f"({name} + {name.upper()}_AT(n, h, r, 0))"
+        return defines
+
+
+QUERIES = Side(("queries", "diff_dst"), ("keys", "values"), ("diff_queries", ""))
+KEYS = Side(("keys", "values"), ("queries", "diff_dst"), ("diff_keys", "diff_values"))
+APART = (  # for long rows, whose sums do not fit in registers together
+    Side(KEYS.own, KEYS.other, ("diff_keys", "")),
+    Side(KEYS.own, KEYS.other, ("", "diff_values")),
+)
 
 
 class AttentionMma(Attention):
-    """Four warps per block of queries."""
+    """Four warps per block of rows."""
 
     name = "opencl:mma"
     data_types = HALVES
@@ -81,68 +125,168 @@ class AttentionMma(Attention):
             if argument.name != "mask" and not _is_in_units(desc, unit):
                 rule = f"the last dim of {argument.name} must be dense, and each row must start at"
                 return Refused("format", f"{rule} a multiple of {unit} elements; got {desc}")
+        needs, has = self._local_bytes(op, engine), engine.device.limits["local_memory"]
+        if needs > has:
+            return Refused("resources", f"needs {needs} bytes of local memory; got {has}")
         return None
 
     def efficiency(self, op: Any, engine: Any) -> float:
-        """Return the share of the peak of multiply-adds."""
+        """Return the share of the peak of multiply-adds, which is that of vector units."""
         return 4.0
 
     def block(self, op: Any, engine: Any) -> Block:
-        """Return the block of a work-group."""
-        return Block.of(op, engine.device.limits["compute_units"])
+        """Return the fastest block, measured on an H100."""
+        n, h, _, q, _, d, v = op.sizes
+        if max(d, v) > NARROW:
+            return Block(1, 32)
+        if isinstance(op, AttentionBackward):
+            return Block(1, 64 if max(d, v) <= NARROW // 2 else 32)
+        large = Block(2, 64, is_held=d <= NARROW // 2)
+        is_enough = n * h * math.ceil(q / large.rows) >= engine.device.limits["compute_units"]
+        return large if is_enough else Block(1, 64, is_held=True)
+
+    def _local_bytes(self, op: Any, engine: Any) -> int:
+        """Return the local memory of a work-group, without few numbers per row."""
+        block = self.block(op, engine)
+        *_, d, v = op.sizes
+        own, other = _line(d), _line(d) + _line(v)
+        if isinstance(op, AttentionBackward):
+            own = other
+        return (block.rows * own + 2 * block.columns * other) * CHUNK_BYTES
+
+    def scratchpad_bytes(self, op: Any) -> int:
+        """Return the bytes of the sums of diff_dst * dst."""
+        n, h, _, q, *_ = op.sizes
+        return FLOAT * n * h * q if isinstance(op, AttentionBackward) else 0
 
     def launches(self, op: Any, workspace: MemoryDesc | None, engine: Any) -> list[Launch]:
-        """Return the launch; none if there are no queries."""
-        n, h, _, q, *_ = op.sizes
-        return [self._forward(op, workspace, engine)] if n * h * q else []
-
-    def _forward(self, op: Any, workspace: MemoryDesc | None, engine: Any) -> Launch:
-        n, h, g, q, k, d, v = op.sizes
+        """Return the launches. Without results there is none."""
         tensors = {argument.name: desc for argument, desc in op.tensors(workspace)}
-        parameters = Parameters.of(tensors, {"dst", "workspace"})
+        n, h, g, q, k, d, v = op.sizes
+        if not isinstance(op, AttentionBackward):
+            return [self._forward(op, tensors, engine)] if n * h * q else []
+        keys = APART if max(d, v) > NARROW else (KEYS,)
+        return [
+            *([self._means(op, tensors, engine)] if n * h * q else []),
+            *([self._gradients(op, tensors, engine, QUERIES)] if n * h * q else []),
+            *(self._gradients(op, tensors, engine, side) for side in keys if n * g * k),
+        ]
+
+    def _forward(self, op: Any, tensors: dict[str, MemoryDesc], engine: Any) -> Launch:
         block = self.block(op, engine)
+        parameters = Parameters.of(tensors, {"dst", "workspace"})
+        n, h, _, q, *_ = op.sizes
         blocks = math.ceil(q / block.rows)
-        adjusted = op.mask is not None or op.scale <= 0
+        defines = self._common(op, tensors, engine, parameters) | {
+            "HELD": str(int(block.is_held)),
+            "BLOCKS": parameters.divisor(blocks),
+            "QUERY_STEP": _step(op.queries, parameters),
+            "KEY_STEP": _step(op.keys, parameters),
+            "VALUE_STEP": _step(op.values, parameters),
+            **({"KEEPS": ""} if "workspace" in tensors else {}),
+        }
+        return self._launch("attention_mma", parameters, defines, engine, n * h * blocks)
+
+    def _means(self, op: Any, tensors: dict[str, MemoryDesc], engine: Any) -> Launch:
+        n, h, _, q, _, _, v = op.sizes
+        own = {name: tensors[name] for name in ("dst", "diff_dst")}
+        parameters = Parameters(max(desc.nbytes for desc in own.values()))
+        places = list(tensors)
+        for name in own:
+            parameters.buffer(name, "const ushort", Arg(places.index(name)))
+        parameters.buffer("mean", "float", Scratch())
+        defines = {
+            "GROUP": str(MEANS_GROUP),
+            "ROWS": parameters.size(n * h * q),
+            "QUERIES": parameters.size(q),
+            "HEADS": parameters.divisor(h),
+            "VALUE_SIZE": parameters.size(v),
+            "NUMBER_OF(x)": value(op.dst.data_type, 1, "x"),
+        }
+        for name, desc in own.items():
+            defines |= access(name.upper(), desc, COORDINATES, COORDINATES, parameters)
+        groups = math.ceil(n * h * q * MEANS_LANES / MEANS_GROUP)
+        halves = (scalar_functions(HALVES, half_template(engine)),)
+        grid = Grid.of_groups(groups, MEANS_GROUP)
+        return grid.launch("attention_means", parameters, defines, halves)
+
+    def _gradients(
+        self, op: Any, tensors: dict[str, MemoryDesc], engine: Any, side: Side
+    ) -> Launch:
+        block = self.block(op, engine)
+        outputs = {name for name in tensors if name.startswith("diff_") and name != "diff_dst"}
+        parameters = Parameters.of(tensors, outputs)
+        parameters.buffer("mean", "const float", Scratch())
+        n, h, g, q, k, *_ = op.sizes
+        heads, own, others = (g, k, q) if side.is_keys else (h, q, k)
+        blocks = math.ceil(own / block.rows)
+        defines = self._common(op, tensors, engine, parameters) | {
+            "BLOCKS": parameters.divisor(blocks),
+            "OWN_HEADS": parameters.divisor(heads),
+            "OWN": parameters.size(own),
+            "OTHERS": parameters.size(others),
+            **side.defines(tensors, parameters),
+        }
+        name = "attention_mma_backward"
+        return self._launch(name, parameters, defines, engine, n * heads * blocks)
+
+    def _common(
+        self, op: Any, tensors: dict[str, MemoryDesc], engine: Any, parameters: Parameters
+    ) -> dict[str, str]:
+        """Return the defines of both directions."""
+        block = self.block(op, engine)
+        _, h, g, q, k, d, v = op.sizes
+        is_adjusted = op.mask is not None or op.scale <= 0
         kind = op.queries.data_type
         defines = {
             "MMA": f'"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"',
             "ELEMENT_BYTES": "2",
             "IS_F16": str(int(kind == "f16")),
+            "ITEMS": str(ITEMS),
             "TILES": str(block.tiles),
             "COLUMNS": str(block.columns),
             "DEPTH_STEPS": str(math.ceil(d / STEP)),
             "WIDTH_STEPS": str(math.ceil(v / STEP)),
-            "HELD": str(int(block.is_held)),
-            "ADJUSTED": str(int(adjusted)),
+            "ADJUSTED": str(int(is_adjusted)),
             "KEY_SIZE": parameters.size(d),
             "VALUE_SIZE": parameters.size(v),
             "QUERIES": parameters.size(q),
             "KEYS": parameters.size(k),
-            "QUERY_STEP": parameters.size(op.queries.strides[2] // CHUNK),
-            "KEY_STEP": parameters.size(op.keys.strides[2] // CHUNK),
-            "VALUE_STEP": parameters.size(op.values.strides[2] // CHUNK),
-            "BLOCKS": parameters.divisor(blocks),
             "HEADS": parameters.divisor(h),
             "SHARE": parameters.divisor(h // max(1, g)),
             "SCALE": parameters.real(op.scale),
-            "FACTOR": parameters.real(LOG2_E * (1.0 if adjusted else op.scale)),
+            "FACTOR": parameters.real(LOG2_E * (1.0 if is_adjusted else op.scale)),
             "DIAGONAL": parameters.size(k if op.diagonal is None else op.diagonal),
-            **({"KEEPS": ""} if workspace else {}),
         }
         for name, desc in tensors.items():
             defines |= access(name.upper(), desc, COORDINATES, COORDINATES, parameters)
         if op.mask is not None:
             place = "mask + MASK_AT(n, h, r, c)"
             defines["READ_MASK(n, h, r, c)"] = read(engine, op.mask.data_type, 1, place)
+        return defines
+
+    def _launch(
+        self, kernel: str, parameters: Parameters, defines: dict[str, str], engine: Any, groups: int
+    ) -> Launch:
         snippets = (
             scalar_functions(HALVES, half_template(engine)),
             template(self.instructions),
             template("attention_tiles"),
         )
-        defines |= {"ITEMS": str(32 * WARPS), **parameters.defines}
-        source = Source("attention_mma", parameters.schema, defines, snippets)
-        items = n * h * blocks * WARPS * 32
-        return Launch(source, parameters.arguments, (items,), (WARPS * 32,))
+        defines = defines | parameters.defines
+        source = Source(kernel, parameters.schema, defines, snippets)
+        return Launch(source, parameters.arguments, (groups * ITEMS,), (ITEMS,))
+
+
+def _step(desc: MemoryDesc, parameters: Parameters) -> str:
+    """Return the parameter for the chunks from row to row."""
+    return parameters.size(desc.strides[2] // CHUNK)
+
+
+def _line(size: int) -> int:
+    """Return the chunks of a row in local memory, as LINE in the kernels."""
+    chunks = math.ceil(size / STEP) * STEP // CHUNK
+    return next(line for line in LINES if chunks <= line)
 
 
 def _is_in_units(desc: MemoryDesc, unit: int) -> bool:
