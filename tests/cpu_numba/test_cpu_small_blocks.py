@@ -44,6 +44,8 @@ SIZES = {
     "reduction.implementations:_GRAIN": 16,
     "reduction.implementations:_LONG": 64,
     "reduction.implementations:_PART": 64,
+    "rnn.layers:SAME_SETS": 1,
+    "rnn.layers:SHARED_SETS": 1,
     "runtime.tensor:STREAM_RESULT_BYTES": 0,
     "softmax.implementations:_GRAIN": 16,
 }  # constants that plans read; those of compiled loops are not in the keys of their code

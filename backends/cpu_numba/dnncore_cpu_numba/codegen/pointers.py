@@ -148,6 +148,64 @@ store_i32 = _storer(types.int64, I32)
 store_i16 = _storer(types.int64, I16)
 store_i8 = _storer(types.int64, I8)
 
+# -- streams that do not overlap -------------------------------------------------------------------
+
+_STREAMS = 16  # most streams that a loop writes
+_INPUTS = -1  # the stream of all memory that a loop only reads
+
+
+def _mark(builder, instruction, stream):
+    """State that an access overlaps no access of another stream of its function."""
+    module = builder.module
+    domain = module.add_metadata(["dnncore streams"])
+    scopes = {n: module.add_metadata([f"stream {n}", domain]) for n in range(_INPUTS, _STREAMS)}
+    others = [scope for n, scope in scopes.items() if n != stream]
+    instruction.set_metadata("alias.scope", module.add_metadata([scopes[stream]]))
+    instruction.set_metadata("noalias", module.add_metadata(others))
+    return instruction
+
+
+@emitted(types.float32, types.int64, types.int64)
+def load_input(builder, address, index):
+    """Load a float32 from memory that the function does not write.
+
+    With `load_stream` and `store_stream`, LLVM vectorises loops with many addresses.
+    """
+    return _mark(builder, builder.load(_pointer(builder, address, index, F32), align=4), _INPUTS)
+
+
+def _number(stream):
+    known = isinstance(stream, types.IntegerLiteral) and 0 <= stream.literal_value < _STREAMS
+    return stream.literal_value if known else None
+
+
+@intrinsic
+def load_stream(typingctx, stream, address, index):
+    """Load a float32. stream: a literal number; other streams of the function do not overlap."""
+    if (number := _number(stream)) is None:
+        return None
+
+    def codegen(context, builder, signature, args):
+        load = builder.load(_pointer(builder, args[1], args[2], F32), align=4)
+        return _mark(builder, load, number)
+
+    return types.float32(stream, types.int64, types.int64), codegen
+
+
+@intrinsic
+def store_stream(typingctx, stream, address, index, value):
+    """Store a float32. stream: as in `load_stream`."""
+    if (number := _number(stream)) is None:
+        return None
+
+    def codegen(context, builder, signature, args):
+        store = builder.store(args[3], _pointer(builder, args[1], args[2], F32), align=4)
+        _mark(builder, store, number)
+        return context.get_dummy_value()
+
+    return types.void(stream, types.int64, types.int64, types.float32), codegen
+
+
 f32_to_bits = _bitcast(types.float32, types.int32, I32)
 bits_to_f32 = _bitcast(types.int32, types.float32, F32)
 f64_to_bits = _bitcast(types.float64, types.int64, I64)

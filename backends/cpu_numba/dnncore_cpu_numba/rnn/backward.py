@@ -57,15 +57,16 @@ class _Side:
         self.layers, self.op, self.sizes = layers, layers.op, layers.sizes
         self.layer, self.side, self.out = layer, side, out
         rows, width = layers.rows, self.sizes.dhc
-        self.z = layers.room(rows, self.sizes.gates * width)
-        self.zq = layers.room(rows, self.sizes.gates * width) if self.op.is_lbr else self.z
-        self.hp = layers.room(rows, width)
+        self.z = layers.spread(rows, self.sizes.gates * width)
+        self.zq = layers.spread(rows, self.sizes.gates * width) if self.op.is_lbr else self.z
+        self.z_step = self.z.desc.strides[0]
+        self.hp = layers.spread(rows, width)
         self.is_gru = self.op.is_gru and not self.op.is_lbr
         peephole = layers.part("weights_peephole", layer, side)
         self.keeps = peephole is not None or self.is_gru
-        self.more = (
-            layers.room(rows, width if self.is_gru else 3 * width) if self.keeps else self.hp
-        )
+        self.more = layers.spread(rows, width) if self.is_gru else self.hp
+        if peephole is not None:
+            self.more = layers.room(rows, 3 * width)
         self.peephole = layers.or_zeros(peephole, 3 * width)
 
     def plan(self, above: Tensor, target: Tensor | None) -> None:
@@ -80,20 +81,19 @@ class _Side:
         deep = self._part("weights_iter", width, gates * width)
         assert wide is not None
         assert deep is not None
-        layers.product(transposed(x), self.z, wide)
+        layers.product(transposed(layers.apart(x)), self.z, wide)
         if self.is_gru:
             step, last = gates * width, 2 * width
-            own, other = (
-                matrix(self.z, n, rows, count, step) for n, count in ((0, last), (last, width))
-            )
-            layers.product(transposed(self.hp), own, matrix(deep, 0, width, last, step))
-            layers.product(transposed(self.more), other, matrix(deep, last, width, width, step))
+            for x, first, count in ((self.hp, 0, last), (self.more, last, width)):
+                slopes = matrix(self.z, first, rows, count, self.z_step)
+                part = matrix(deep, first, width, count, step)
+                layers.product(transposed(x), slopes, part)
         else:
             layers.product(transposed(self.hp), self.zq, deep)
         self._plan_sums()
         if target is not None:
             weights = layers.weights("weights_layer", self.layer, self.side)
-            layers.product(self.z, transposed(weights), target)
+            layers.product(self.z, weights, target)
 
     def _plan_sums(self) -> None:
         """Append the gradients of biases and peephole weights: sums over all rows."""
@@ -103,7 +103,7 @@ class _Side:
         if bias is not None:
             layers.product(ones, self.z, matrix(bias, 0, 1, sizes.gates * width))
             if self.op.is_lbr:
-                q = matrix(self.zq, 2 * width, rows, width, 3 * width)
+                q = matrix(self.zq, 2 * width, rows, width, self.z_step)
                 layers.product(ones, q, matrix(bias, 3 * width, 1, width))
         peephole = self._part("weights_peephole", 1, 3 * width)
         if peephole is not None:
@@ -125,19 +125,20 @@ class _Side:
         layers.copy(own, None)
         layers.copy(dc, layers.part("diff_dst_iter_c", *place))
         used = 2 if self.is_gru else gates
-        buffer, last, by = (layers.room(batch, n * width) for n in (used, 1, 1))
-        deep = layers.weights("weights_iter", *place)
-        step = gates * width
-        first = layers.packed(transposed(matrix(deep, 0, width, used * width, step)))
+        buffer, last = (layers.spread(batch, n * width) for n in (used, 1))
+        by = layers.room(batch, width)
+        first = layers.packed(layers.weights("weights_iter", *place, slice(0, used)))
         after = layers.repeated(buffer, first, dh)
         between: Callable[[], list[Step]] = list
         if self.is_gru:
-            second = layers.packed(transposed(matrix(deep, 2 * width, width, width, step)))
+            second = layers.packed(layers.weights("weights_iter", *place, slice(2, 3)))
             between = layers.repeated(last, second, by)
         common = {
             "row_step": layers.row, "above_step": above.desc.strides[0], "dh": dh.address,
             "own": own.address, "dc": dc.address, "buffer": buffer.address, "last": last.address,
-            "peephole": self.peephole.address, "keeps": int(self.keeps),
+            "peephole": self.peephole.address, "keeps": int(self.keeps), "z_step": self.z_step,
+            "hp_step": self.hp.desc.strides[0],
+            "buffer_step": buffer.desc.strides[0], "last_step": last.desc.strides[0],
         }  # fmt: skip
         first_h = layers.or_zeros(layers.part("src_iter", *place), batch * width).address
         first_c = layers.or_zeros(layers.part("src_iter_c", *place), batch * width).address
@@ -178,7 +179,7 @@ class _Side:
     ) -> dict[str, object]:
         """Return the addresses of one step. before: the step before it, or None."""
         layers, sizes, width = self.layers, self.sizes, self.sizes.dhc
-        batch, gates = sizes.batch, sizes.gates
+        batch = sizes.batch
         workspace = layers.given["workspace"]
         values: dict[str, object] = {"h": first_h, "c": first_c, "h_step": width, "c_step": width}
         if before is not None:
@@ -192,10 +193,10 @@ class _Side:
         values |= {
             "row": layers.saved(workspace, self.layer, self.side, time).address,
             "above": moved(above.address, start * above.desc.strides[0]),
-            "z": moved(self.z.address, start * gates * width),
-            "zq": moved(self.zq.address, start * gates * width),
-            "hp": moved(self.hp.address, start * width),
-            "more": moved(self.more.address, start * width * (1 if self.is_gru else 3)),
+            "z": moved(self.z.address, start * self.z_step),
+            "zq": moved(self.zq.address, start * self.z_step),
+            "hp": moved(self.hp.address, start * self.hp.desc.strides[0]),
+            "more": moved(self.more.address, start * self.more.desc.strides[0]),
         }
         if self.op.has_attention:
             values["attention"] = moved(layers.given["attention"].address, start)

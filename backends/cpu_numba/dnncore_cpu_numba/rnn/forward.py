@@ -11,7 +11,7 @@ from dnncore.backend import RNNForward
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.rnn import tasks
-from dnncore_cpu_numba.rnn.layers import Layers, matrix
+from dnncore_cpu_numba.rnn.layers import GATES_OF_GRU, Layers, matrix
 from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
@@ -56,8 +56,9 @@ def _plan_side(
     op, sizes = layers.op, layers.sizes
     batch, width, gates = sizes.batch, sizes.dhc, sizes.gates
     z = layers.room(layers.rows, gates * width)
-    layers.product(x, layers.weights("weights_layer", layer, side), z)
-    h, c, rh = (layers.room(batch, width) for _ in range(3))
+    layers.product(layers.apart(x), layers.weights("weights_layer", layer, side), z)
+    h, rh = (layers.spread(batch, width) for _ in range(2))
+    c = layers.room(batch, width)
     layers.copy(h, layers.part("src_iter", layer, side))
     if op.is_lstm:
         layers.copy(c, layers.part("src_iter_c", layer, side))
@@ -70,7 +71,7 @@ def _plan_side(
         "peephole": layers.or_zeros(
             layers.part("weights_peephole", layer, side), 3 * width
         ).address,
-        "row_step": layers.row, "out_step": out.desc.strides[0],
+        "h_step": h.desc.strides[0], "row_step": layers.row, "out_step": out.desc.strides[0],
     }  # fmt: skip
     attention = layers.given.get("attention")
 
@@ -105,7 +106,7 @@ def _plan_side(
         if final is not None:
             count = batch * width
             start = (layer * sizes.directions + side) * count
-            layers.copy(matrix(final, start, 1, count), state)
+            layers.copy(matrix(final, start, batch, width), state)
 
 
 def _products(
@@ -113,12 +114,10 @@ def _products(
 ) -> tuple[Callable[[], list[Step]], Callable[[], list[Step]], Tensor, Tensor]:
     """Return the products of a step before the cell and between its halves, and their results."""
     batch, width, gates = layers.sizes.batch, layers.sizes.dhc, layers.sizes.gates
-    deep = layers.weights("weights_iter", layer, side)
+    place = "weights_iter", layer, side
     if layers.op.is_gru and not layers.op.is_lbr:
         zh, zo = layers.room(batch, 2 * width), layers.room(batch, width)
-        step = gates * width
-        first = layers.packed(matrix(deep, 0, width, 2 * width, step))
-        second = layers.packed(matrix(deep, 2 * width, width, width, step))
+        first, second = (layers.packed(layers.weights(*place, own)) for own in GATES_OF_GRU)
         return layers.repeated(h, first, zh), layers.repeated(rh, second, zo), zh, zo
     zh = layers.room(batch, gates * width)
-    return layers.repeated(h, layers.packed(deep), zh), list, zh, zh
+    return layers.repeated(h, layers.packed(layers.weights(*place)), zh), list, zh, zh

@@ -12,6 +12,7 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.tiling import Blocking
 from dnncore_cpu_numba.rnn.backward import plan_backward
 from dnncore_cpu_numba.rnn.forward import plan_forward
+from dnncore_cpu_numba.rnn.layers import with_panels
 
 UTILISATION = 0.5  # of the peak by the products of a few rows
 
@@ -36,6 +37,7 @@ class Recurrent(Implementation[RNN]):
             return Refused("attribute", "takes no post-ops and no other attributes")
         if 0 in (op.sizes.dhc, op.sizes.slc):
             return Refused("shape", "has no cells without channels")
+        op = with_panels(op, self.isa.lanes)
         for argument, desc in op.tensors():
             if desc.is_any:
                 op = op.with_descs(**{argument.name: desc.with_format(None)})
