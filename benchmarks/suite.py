@@ -138,7 +138,7 @@ def main(full: bool, threads: int, seconds: float, folder: Path) -> None:
         run.console.print("out of time; the same command continues the run")
         sys.exit(TO_BE_CONTINUED)
     figures.save(LEDGER)
-    written = document.write(figures, folder, source(Ledger(LEDGER)))
+    written = document.write(Figures.load(LEDGER), folder, source(Ledger(LEDGER)))
     run.console.print(f"written: {LEDGER} and {written}")
     if figures.wrong:
         run.console.print("the same command measures the wrong problems again")

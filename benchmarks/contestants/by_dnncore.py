@@ -13,7 +13,7 @@ import dnncore as dnn
 from benchmarks.contestants.contestant import Array, Contestant, LeftOut, Terms
 from benchmarks.contestants.libraries import NOT_A_NUMBER, between_reorders, contestant
 from benchmarks.measuring.checkout import engine
-from benchmarks.measuring.sampling import Repeat, timed
+from benchmarks.measuring.sampling import Repeat, one_by_one, timed
 from dnncore.problem import Problem
 
 __all__ = ["chosen", "copying", "kernels", "on_cpu", "others", "untuned"]
@@ -152,13 +152,17 @@ def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def copying(nbytes: int, name: str) -> Repeat:
-    """A copy by the device. `nbytes` is the sum of the bytes read and written.
+    """A copy by the device, on the CPU by dnncore's reorder.
+
+    nbytes: the sum of the bytes read and written.
 
     Raises `ValueError` if the copy differs from its source.
     """
+    device = engine(name)
+    if device.is_host:
+        return _copying_on_host(device, nbytes // 8)
     import pyopencl as cl
 
-    device = engine(name)
     stream = device.stream()
     size = nbytes // 2
     src, dst = (device.allocate(size) for _ in range(2))
@@ -178,6 +182,20 @@ def copying(nbytes: int, name: str) -> Repeat:
         return count
 
     return repeat
+
+
+def _copying_on_host(device: dnn.Engine, count: int) -> Repeat:
+    """A copy of `count` numbers."""
+    desc = dnn.MemoryDesc((max(1, count),), "f32")
+    src, dst = (dnn.Memory(desc, device) for _ in range(2))
+    src.fill(0.5)
+    dst.fill(0.0)
+    call = dnn.PrimitiveDesc(dnn.Reorder(src=desc, dst=desc), device).primitive()
+    bound, stream = call.bind(src=src, dst=dst), device.stream()
+    bound(stream)
+    if not np.array_equal(src.numpy(), dst.numpy()):
+        raise ValueError(f"{device.name}: a copy of {desc.nbytes} bytes differs")
+    return one_by_one(lambda: bound(stream))
 
 
 def kernels(problem: Problem, name: str) -> str | None:

@@ -20,7 +20,7 @@ from benchmarks.contestants.contestant import (
     values_of,
 )
 from benchmarks.contestants.libraries import NOT_A_NUMBER, between_reorders, contestant
-from benchmarks.contestants.onednn import Peer, PeerPrimitive, Unsupported
+from benchmarks.contestants.onednn import OneDnnError, Peer, PeerPrimitive
 from benchmarks.contestants.onednn_packages import NEWEST, OPENMP, Package
 from benchmarks.measuring.sampling import Repeat, one_by_one
 from dnncore.problem import Problem
@@ -106,7 +106,7 @@ def contestants(problem: Problem, terms: Terms, package: Package) -> Iterator[Co
         try:
             yield contestant(library, library.choose(op, attr))
             moved = between_reorders(library, op, attr) if terms.reorders else None
-        except Unsupported as error:
+        except OneDnnError as error:
             reasons.append(str(error))
             continue
         if moved:

@@ -6,6 +6,7 @@ The same calls on float64 tensors give the exact results for comparisons.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 
 import dnncore as dnn
+from benchmarks.contestants.by_torch_attention import ATTENTION
+from benchmarks.contestants.by_torch_cells import CELLS
 from benchmarks.contestants.by_torch_memory import (
     BUILDERS,
     DATA_TYPES,
@@ -25,6 +28,7 @@ from benchmarks.contestants.by_torch_memory import (
     dilation,
     padding,
 )
+from benchmarks.contestants.by_torch_norms import NORMALIZATIONS
 from benchmarks.contestants.contestant import (
     Contestant,
     LeftOut,
@@ -80,12 +84,16 @@ class Call:
             tensor.fill_(math.nan if tensor.is_floating_point() else -1)
 
     def results(self) -> dict[str, Any]:
-        """The tensors of the last run's outputs by argument name, with logical dims."""
+        """The tensors of the last run's outputs by argument name, with logical dims.
+
+        A run may return functions, which convert its results.
+        """
         rows = [(row.name, desc) for row, desc in self.op.tensors() if row.direction == "out"]
         (found,) = self.last
         found = found if isinstance(found, (tuple, list)) else [found]
         pairs = zip(rows, found, strict=False)  # torch may return more tensors, such as indices
-        return {name: tensor.reshape(desc.dims) for (name, desc), tensor in pairs}
+        tensors = ((row, found() if callable(found) else found) for row, found in pairs)
+        return {name: tensor.reshape(desc.dims) for (name, desc), tensor in tensors}
 
     def outputs(self) -> dict[str, Any]:
         """The results as arrays. bf16 becomes f32, because numpy has no bf16."""
@@ -165,7 +173,7 @@ def call_of(problem: Problem, place: Place) -> Call:
     of_integers = isinstance(op, dnn.MatMul) and types == set(INTEGERS)
     if attr.words or not (types <= set(DATA_TYPES) or of_integers):
         raise LeftOut(f"torch has no {op.KIND} of {', '.join(sorted(types))} in eager mode")
-    if len(types) > 1 and type(op) not in BUILDERS and not (place.exact or of_integers):
+    if len(types) > 1 and type(op) not in MIXED and not (place.exact or of_integers):
         raise LeftOut(f"torch computes {op.KIND} in one type")
     with torch.inference_mode():
         run = builder(op, _tensors(op, place))
@@ -183,7 +191,8 @@ def _allows(op: Any, tag: str | None) -> bool:
     descs = [getattr(op, name) for name in activations(op)]
     if tag and any(desc.ndims not in MEMORY_FORMATS for desc in descs):
         return False
-    if isinstance(op, dnn.Reorder):  # the builder of reorders handles formats
+    if isinstance(op, dnn.Reorder | dnn.AttentionForward | dnn.AttentionBackward):
+        # The builder of reorders handles formats; attention takes one order.
         return tag is None
     if isinstance(op, dnn.MatMul):  # products take any order of dims
         return tag is None and all(desc.is_any or _order(desc) for desc in descs)
@@ -198,13 +207,15 @@ def _order(desc: dnn.MemoryDesc) -> list[int]:
 
 
 def _tensors(op: Any, place: Place) -> dict[str, Any]:
-    """Make the tensors of all arguments. Outputs are NaN. A pooling's gradient also gets src."""
+    """Make the tensors of all arguments. Outputs are NaN. A gradient may also get src or bias."""
     tensors = {row.name: _tensor(op, row.name, desc, place) for row, desc in op.tensors()}
     for row, _ in op.tensors():
         if row.direction == "out":
             tensors[row.name].fill_(math.nan if tensors[row.name].is_floating_point() else -1)
     if isinstance(op, dnn.PoolingBackward):
         tensors["src"] = _tensor(op, "src", op.diff_src, place)
+    if isinstance(op, dnn.RNNBackward) and op.forward_op.bias is not None:
+        tensors["bias"] = _tensor(op, "bias", op.forward_op.bias, place)
     return tensors
 
 
@@ -251,6 +262,53 @@ def _convolution_backward(op: Any, t: Tensors) -> Run:
         return [tensor for tensor in found if tensor is not None]
 
     return run
+
+
+def _deconvolution(op: Any, t: Tensors) -> Run:
+    weights, bias, geometry = _exchanged(op, t["weights"]), t.get("bias"), _transposed(op)
+    return lambda: torch.convolution(t["src"], weights, bias, *geometry)
+
+
+def _deconvolution_backward(op: Any, t: Tensors) -> Run:
+    by_data = isinstance(op, dnn.DeconvolutionBackwardData)
+    src = t["diff_src" if by_data else "src"]
+    weights = _exchanged(op, t["weights" if by_data else "diff_weights"])
+    sizes = [op.dst_role.dims[1]] if "diff_bias" in t else None
+    geometry, wanted = _transposed(op), [by_data, not by_data, "diff_bias" in t]
+
+    def run() -> list[Any]:
+        found = aten.convolution_backward(t["diff_dst"], src, weights, sizes, *geometry, wanted)
+        diff, diff_weights, diff_bias = found
+        if by_data:
+            return [diff]
+        back = functools.partial(_exchanged, op, diff_weights)
+        return [back, diff_bias] if "diff_bias" in t else [back]
+
+    return run
+
+
+def _exchanged(op: Any, weights: Any) -> Any:
+    """Exchange the dims of channels, because torch's transposed weights begin with src's."""
+    groups = op.grouped_weights[0]
+    tensor = weights.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    is_last = tensor.ndim in MEMORY_FORMATS and weights.is_contiguous(
+        memory_format=MEMORY_FORMATS[tensor.ndim]
+    )
+    order = MEMORY_FORMATS[tensor.ndim] if is_last else torch.contiguous_format
+    return tensor.contiguous(memory_format=order)
+
+
+def _transposed(op: Any) -> tuple[Any, ...]:
+    """torch's arguments of a transposed convolution. It may add lines at the end of dst."""
+    steps, spread = op.strides, dilation(op)
+    rows = zip(op.src_role.dims[2:], op.dst_role.dims[2:], op.padding_l, op.grouped_weights[3:],
+               steps, spread, strict=True)  # fmt: skip
+    added = [dst - ((src - 1) * step - 2 * left + far * (taps - 1) + 1)
+             for src, dst, left, taps, step, far in rows]  # fmt: skip
+    limits = zip(added, steps, spread, strict=True)
+    if any(not 0 <= more < max(step, far) for more, step, far in limits):
+        raise LeftOut("torch pads both sides alike")
+    return steps, tuple(op.padding_l), spread, True, tuple(added), op.grouped_weights[0]
 
 
 def _geometry(op: Any) -> tuple[Any, ...]:
@@ -300,11 +358,15 @@ def _matmul(_op: Any, t: Tensors) -> Run:
     return lambda: add(bias, src, weights, out=dst)
 
 
+MIXED = {**BUILDERS, **NORMALIZATIONS, **CELLS, **ATTENTION}  # may have several types
 _BUILDERS: dict[type[dnn.Operation], Callable[[Any, Tensors], Run]] = {
-    **BUILDERS,
+    **MIXED,
     dnn.ConvolutionForward: _convolution,
     dnn.ConvolutionBackwardData: _convolution_backward,
     dnn.ConvolutionBackwardWeights: _convolution_backward,
+    dnn.DeconvolutionForward: _deconvolution,
+    dnn.DeconvolutionBackwardData: _deconvolution_backward,
+    dnn.DeconvolutionBackwardWeights: _deconvolution_backward,
     dnn.InnerProductForward: _inner_product,
     dnn.InnerProductBackwardData: _inner_product_data,
     dnn.InnerProductBackwardWeights: _inner_product_weights,

@@ -163,6 +163,41 @@ def _shuffle(op: Any, t: Tensors) -> Run:
     return lambda: dst.copy_(matrix)
 
 
+def _shuffle_backward(op: Any, t: Tensors) -> Run:
+    """Copy the view transposed in the other direction."""
+    diff = t["diff_dst"]
+    matrix = diff.unflatten(op.axis, (op.rows, op.columns)).transpose(op.axis, op.axis + 1)
+    dst = t["diff_src"].unflatten(op.axis, (op.columns, op.rows))
+    return lambda: dst.copy_(matrix)
+
+
+def _prelu(_op: Any, t: Tensors) -> Run:
+    return lambda: aten._prelu_kernel(t["src"], t["weights"])
+
+
+def _prelu_backward(op: Any, t: Tensors) -> Run:
+    """torch computes a gradient of the weights per element, and adds them up."""
+    shared = op.shared_dims
+
+    def run() -> Any:
+        diff, each = aten._prelu_kernel_backward(t["diff_dst"], t["src"], t["weights"])
+        return [diff, each.sum(shared, keepdim=True) if shared else each]
+
+    return run
+
+
+def _resampling_backward(op: Any, t: Tensors) -> Run:
+    linear = ("linear1d", "bilinear2d", "trilinear3d")[op.diff_src.ndims - 3]
+    name = (
+        f"_upsample_nearest_exact{op.diff_src.ndims - 2}d"
+        if op.is_nearest
+        else f"upsample_{linear}"
+    )
+    operator = getattr(aten, f"{name}_backward").grad_input
+    sizes, more = (op.diff_dst.dims[2:], op.diff_src.dims), [] if op.is_nearest else [False]
+    return lambda: operator(t["diff_dst"], *sizes, *more, grad_input=t["diff_src"])
+
+
 def _resampling(op: Any, t: Tensors) -> Run:
     linear = ("linear", "bilinear", "trilinear")[op.src.ndims - 3]
     mode = "nearest-exact" if op.is_nearest else linear
@@ -296,7 +331,11 @@ BUILDERS: dict[type[dnn.Operation], Callable[[Any, Tensors], Run]] = {
     dnn.SoftmaxForward: _softmax,
     dnn.SoftmaxBackward: _softmax_backward,
     dnn.Concat: _concat,
+    dnn.PReLUForward: _prelu,
+    dnn.PReLUBackward: _prelu_backward,
     dnn.ResamplingForward: _resampling,
+    dnn.ResamplingBackward: _resampling_backward,
     dnn.ShuffleForward: _shuffle,
+    dnn.ShuffleBackward: _shuffle_backward,
     dnn.Sum: _sum,
 }

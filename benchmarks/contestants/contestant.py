@@ -36,9 +36,11 @@ __all__ = [
     "side",
     "typed",
     "values_of",
+    "without_page_faults",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
+CELL_WEIGHTS = 32.0  # weights of recurrent cells are divided by it
 PERIOD = (1 << 20) + 7  # drawn values, which longer tensors repeat; no dim is a multiple of it
 
 
@@ -46,6 +48,9 @@ INTEGERS = {
     "s32": (-(2**31), 2**31 - 1), "s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15),
 }  # fmt: skip
 """The range of each type of integers."""
+
+
+ARITHMETIC = ("--conv", "--deconv", "--ip", "--matmul", "--rnn", "--sdpa")
 
 
 class LeftOut(Exception):
@@ -118,7 +123,9 @@ SIDES = {
     "onednn-3.13": Maker(
         f"{ONEDNN}:newest", True, "benchmarks.contestants.onednn_packages:newest_environment"
     ),
-    "torch": Maker("benchmarks.contestants.by_torch:contestants", alone=True),
+    "torch": Maker(
+        "benchmarks.contestants.by_torch:contestants", True, f"{__name__}:without_page_faults"
+    ),
     "cudnn": Maker(f"{CUDA}:convolutions", otherwise="cudnn-10"),
     "cudnn-10": Maker(f"{CUDA}:other_convolutions", alone=True),
     "torch-cuda": Maker(f"{CUDA}:others", otherwise="torch-cuda-row-major"),
@@ -169,9 +176,13 @@ def period_of(name: str, dims: tuple[int, ...], draw: int = 0) -> Array:
 def typed(name: str, values: Array, data_type: str) -> Array:
     """Convert drawn values to a tensor's values: integers in the type's range, or positive scales.
 
-    Values of other tensors stay as they are. Products of two integers and their scales have a size
-    of about 1.
+    Variances are positive. Weights of cells are small, so that no state grows. Values of other
+    tensors stay as they are. Products of two integers and their scales have a size of about 1.
     """
+    if name == "variance":
+        return np.float32(0.5 + np.abs(values))
+    if name.startswith("weights_"):
+        return np.float32(values / CELL_WEIGHTS)
     if name.endswith("_scales"):
         return np.float32((1 + np.abs(values)) / (1 if name.startswith("dst") else 64))
     if data_type not in INTEGERS:
@@ -183,7 +194,15 @@ def typed(name: str, values: Array, data_type: str) -> Array:
 
 def is_arithmetic(problem: Problem | str) -> bool:
     """Whether arithmetic, not memory, limits a problem or problem text."""
-    return str(problem).startswith(("--conv", "--ip", "--matmul"))
+    return str(problem).startswith(ARITHMETIC)
+
+
+def without_page_faults() -> dict[str, str]:
+    """Environment variables with which malloc keeps large blocks for the next results.
+
+    Without them, each new tensor of torch consists of pages that the system has to fill with zeros.
+    """
+    return {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 
 def activations(op: Any) -> list[str]:

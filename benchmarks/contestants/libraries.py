@@ -18,6 +18,7 @@ from benchmarks.measuring.sampling import Repeat
 __all__ = ["NOT_A_NUMBER", "Library", "between_reorders", "contestant"]
 
 PLACES = ("workspace", "src2")  # arguments that contain indices or conditions, filled with 1
+KEPT = frozenset(("workspace", "mean"))  # a gradient with one of these needs its forward primitive
 NOT_A_NUMBER = 0xFF  # a NaN of any floating-point type consists of these bytes
 Periods = Callable[[str, tuple[int, ...], int], Array]  # (argument, dims, draw) -> values
 
@@ -63,11 +64,10 @@ def contestant(
     memories = _Memories(library, periods)
     arguments = memories.of(pd)
     calls = [pd.primitive().bind(**arguments)]
-    is_packed = "weights" in arguments and arguments["weights"].desc.format_kind == "opaque"
-    if pd.op.forward_op is not None and is_packed:
-        weights = arguments["weights"]
-        plain = memories.input("weights", weights.desc.with_format(None))
-        calls.insert(0, _reorder(memories, plain, weights))
+    for own, memory in arguments.items() if pd.op.forward_op is not None else ():
+        if own.startswith("weights") and memory.desc.format_kind == "opaque":
+            plain = memories.input(own, memory.desc.with_format(None))
+            calls.insert(0, _reorder(memories, plain, memory))
     return _made(memories, pd, name or pd.impl_name, calls, arguments)
 
 
@@ -131,15 +131,17 @@ class _Memories:
     def of(self, pd: Any, given: Mapping[str, dnn.Memory] | None = None) -> dict[str, dnn.Memory]:
         """Make a memory for each argument that is not given.
 
-        `refill` runs the forward primitive to fill the workspace of a gradient.
+        `refill` runs the forward primitive to compute what a gradient reads of it: workspace,
+        statistics, the results of attention and of cells.
         """
         memories = dict(given or {})
-        if pd.op.forward_op is not None and "workspace" in pd.descs:
+        if pd.op.forward_op is not None and not KEPT.isdisjoint(pd.descs):
             forward = self.library.forward(pd)
             made = self.of(forward)
             run = self.library.repeat([forward.primitive().bind(**made)])
             self._fills.append(lambda _draw: run(1))
-            memories["workspace"] = made["workspace"]
+            own = {row.name for row in pd.op.ARGUMENTS} - {*pd.op.saved}
+            memories |= {n: made[n] for n in pd.descs if n in made and n not in own}
         written = ["workspace", "scratchpad"]
         written += [row.name for row, _ in pd.op.tensors() if row.direction == "out"]
         for name, desc in pd.descs.items():

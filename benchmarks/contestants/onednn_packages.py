@@ -54,7 +54,8 @@ class Package:
     def library(self) -> Path:
         """The path of the library. Raises `ModuleNotFoundError` if it is not installed."""
         if not self.prefix:
-            return self._in_environment()
+            given = os.environ.get("DNNCORE_ONEDNN_LIBRARY")
+            return Path(given) if given else self._in_environment()
         path = self.folder / "lib" / "libdnnl.so.3"
         if not path.exists():
             raise self._missing()

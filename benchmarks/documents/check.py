@@ -128,7 +128,7 @@ def _rows(ledger: Path) -> list[tuple[str, Any]]:
 
 def _outcome(value: Any) -> Any:
     """The row of a problem or program. In the CPU's ledger, the row is a part of the value."""
-    if isinstance(value, dict) and "goals" in value:
+    if isinstance(value, dict) and "programs" in value:
         return {"problem": "the programs", "figures": value["programs"], **value["machine"]}
     return value.get("outcome", value) if isinstance(value, dict) else value
 

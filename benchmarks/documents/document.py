@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.digits import GOAL as DIGITS_GOAL
 from benchmarks.documents import report
 from benchmarks.documents.figures import Figures
+from benchmarks.documents.operations import section
 from benchmarks.documents.sampled import NAMED, introduction
 from benchmarks.documents.tables import limits, markdown
 from benchmarks.measuring.contest import Outcome
@@ -89,15 +90,29 @@ def page(figures: Figures, origin: str = "") -> str:
         NAMED,
         _rows(figures.lists, figures),
         *(f"![{name.replace('_', ' ')}](pictures/{name}.png)" for name in PICTURES),
+        *_operations(figures),
         "## Selection and scratchpads",
         _selection(figures.selection),
         _scratchpads(figures),
         "## Creation and calls",
         limits(figures.programs["overheads"]),
         "## Every problem",
-        *(_details(title, outcomes) for title, outcomes in figures.lines.items()),
+        *(_details(title, outcomes) for title, outcomes in _every_line(figures)),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _operations(figures: Figures) -> list[str]:
+    """The section of normalizations, copies, cells and attention."""
+    return ["## Every operation", *section(figures.operations)] if figures.operations else []
+
+
+def _every_line(figures: Figures) -> Iterator[tuple[str, list[Outcome]]]:
+    """Titles and outcomes of all lines."""
+    yield from figures.lines.items()
+    found = figures.operations
+    if found:
+        yield from ((line.title, rows) for line in found.lines if (rows := found.of(line)))
 
 
 def _machine(figures: Figures) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.documents import report
+from benchmarks.documents.operations import Operations
 from benchmarks.measuring.circumstances import circumstances
 from benchmarks.measuring.contest import Outcome
 from benchmarks.measuring.ledger import ChangedRow, Ledger
@@ -31,6 +32,7 @@ class Figures:
     machine: the circumstances of the measurement.
     records: the random samples; see `benchmarks.problems.samples`.
     goals: the lines with their goals, and the line of samples.
+    operations: the newest run of `benchmarks.operations`.
     """
 
     lines: dict[str, list[Outcome]]
@@ -41,6 +43,7 @@ class Figures:
     machine: dict[str, Any] = field(default_factory=lambda: circumstances("cpu"))
     records: list[Record] = field(default_factory=list)
     goals: Sequence[Line] = field(default=(SAMPLE, *LINES), compare=False)
+    operations: Operations | None = None
 
     @classmethod
     def load(cls, path: Path) -> Figures:
@@ -58,12 +61,13 @@ class Figures:
             rows[title].append(outcome)
         selection = rows.pop(SELECTION, [])
         named = {name: run[name] for name in ("programs", "threads", "full", "machine", "records")}
-        return cls(rows, selection, **named, goals=tuple(map(line_of, run["goals"])))
+        return cls(rows, selection, **named, goals=tuple(map(line_of, run["goals"])),
+                   operations=Operations.load(path))  # fmt: skip
 
     def save(self, path: Path) -> None:
         """Add all figures to a ledger: the run, then a row for each outcome."""
         ledger = Ledger(path)
-        number = sum("goals" in value for value in ledger.values())
+        number = sum("programs" in value for value in ledger.values())
         lines = {**self.lines, SELECTION: self.selection}
         goals = [record_of(line, full=self.full) for line in self.goals]
         run = {"lines": list(self.lines), "goals": goals, "programs": self.programs,
@@ -98,12 +102,17 @@ class Figures:
 
 
 def _newest_run(path: Path) -> tuple[dict[str, Any], list[tuple[str, Outcome]]]:
-    """The record of the last run in a ledger, and its rows (title of the line, outcome)."""
+    """The record of the last run in a ledger, and its rows (title of the line, outcome).
+
+    The runs of `benchmarks.operations`, which have no programs, do not count.
+    """
     run: dict[str, Any] = {}
     rows: list[tuple[str, Outcome]] = []
+    is_whole = True
     for value in Ledger(path).values():
         if "goals" in value:
-            run, rows = value, []
-        else:
+            is_whole = "programs" in value
+            run, rows = (value, []) if is_whole else (run, rows)
+        elif is_whole:
             rows.append((value["line"], value["outcome"]))
     return run, rows

@@ -89,10 +89,11 @@ def _by_reference(problem: Problem, draw: int) -> Mapping[str, Array]:
     if attr.reads_dst:
         raise LeftOut("a post-op sum adds the result of the call before")
     inputs = {n: _values(n, desc, draw) for n, desc in reads(op, attr).items()}
-    if "workspace" in op.saved:
-        src = inputs["src"] if "src" in inputs else _values("src", op.forward_op.src, draw)
-        made = expected_outputs(op.forward_op, Attributes(), {"src": src})
-        inputs["workspace"] = made["workspace"].values
+    if "workspace" in op.saved or "mean" in op.saved:
+        forward = op.forward_op
+        drawn = {n: _values(n, desc, draw) for n, desc in reads(forward, Attributes()).items()}
+        made = expected_outputs(forward, Attributes(), drawn)
+        inputs |= {name: made[name].values for name in op.saved}
     return {name: found.values for name, found in expected_outputs(op, attr, inputs).items()}
 
 

@@ -187,9 +187,10 @@ def _race(judge: Judge, runners: list[Named], terms: Terms, samples: int, draw: 
     """
     calls = [contestant.repeat for _, contestant in runners]
     refills = [functools.partial(judge.refill, named, draw) for named in runners]
-    is_copied = _is_copy_bound(judge.problem, terms)
+    is_copied = _is_copy_bound(judge.problem)
     if is_copied:
-        calls.append(copying(runners[0][1].nbytes, terms.engine))
+        moved = max(runners[0][1].nbytes, int(judge.problem.op.bytes))
+        calls.append(copying(moved, terms.engine))
         refills.append(lambda: None)
     race = sampled(calls, samples, refills=refills, **_how(terms))
     return [*race[:-1], race[-1].median] if is_copied else [*race, None]
@@ -204,6 +205,6 @@ def _cores(terms: Terms) -> int:
     return thread_count() if runs_on_cores(terms.engine) else 0
 
 
-def _is_copy_bound(problem: Problem, terms: Terms) -> bool:
-    """Whether a copy of the same number of bytes by the device bounds the problem's time."""
-    return not engine(terms.engine).is_host and not is_arithmetic(problem)
+def _is_copy_bound(problem: Problem) -> bool:
+    """Whether a copy of the same number of bytes bounds the problem's time."""
+    return not is_arithmetic(problem) and problem.op.bytes > 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from benchmarks.problems import operations
 from benchmarks.problems.lines import AS_THEY_ARE, Line
 
 __all__ = ["GPU_LINES", "GPU_SAMPLE", "PORTABLE_LINES"]
 
 PEERS = ("cudnn", "torch-cuda")
+DRAWN = 20261128  # the seed of the shapes of `operations`
 CONVOLUTIONS = {"sets": ("resnet_50", "vgg_16"), "match": "^--conv", "peers": PEERS,
                 "batches": ("64", "32"), "quick": ("64",)}  # fmt: skip
 LARGE = {"sets": ("memory_bound_gpu",), "peers": PEERS, **AS_THEY_ARE}
@@ -40,6 +42,7 @@ GPU_LINES = (
          **CONVOLUTIONS | {"batches": ("64",)}),
     Line("The portable family alone: convolution backward, f32", 0.7, None, directions=BACKWARD,
          impl=TILED, **CONVOLUTIONS | {"batches": ("64",)}),
+    *operations.gpu_lines(DRAWN, PEERS),
 )  # fmt: skip
 
 # The goals of the page apply to samples with new seeds; see `samples.py`.

@@ -109,6 +109,7 @@ INTEGERS = {
     "axis": ctypes.c_int,
     "local_size": ctypes.c_int64,
     "group_size": ctypes.c_int64,
+    "groups": ctypes.c_int64,
 }  # other numbers are floats
 FLOATS = ("f32", "f16", "bf16")
 APPLY_TO_INTEGERS = 1  # convert integer weights to a floating-point type
