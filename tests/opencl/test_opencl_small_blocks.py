@@ -43,10 +43,7 @@ def small(monkeypatch):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("target", CPUS, ids=str)
-@pytest.mark.parametrize(
-    ("driver", "direction"),
-    [own for own in DRAWS if own[0] != "rnn"],  # OpenCL has no such cells
-)
+@pytest.mark.parametrize(("driver", "direction"), DRAWS)
 def test_small_blocks(driver, direction, target, small):
     found, executed = failures(driver, direction, 6, target.engine, "opencl:*")
     assert not found

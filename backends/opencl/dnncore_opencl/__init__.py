@@ -45,6 +45,8 @@ TABLES = {
     core.Reduction: "reduction.implementations:TABLE",
     core.ResamplingForward: "resampling.implementation:TABLE",
     core.ResamplingBackward: "resampling.implementation:TABLE",
+    core.RNNForward: "rnn.implementations:TABLE",
+    core.RNNBackward: "rnn.implementations:TABLE",
     core.ShuffleForward: "shuffle:TABLE",
     core.ShuffleBackward: "shuffle:TABLE",
     core.Sum: "sum:TABLE",

@@ -1,0 +1,137 @@
+"""Recurrent cells forward: one product of all steps' inputs per layer, then a launch per step."""
+
+from __future__ import annotations
+
+from dnncore.backend import RNNForward
+from dnncore_opencl.gemm.product import Strides
+from dnncore_opencl.rnn.layers import Layers
+from dnncore_opencl.rnn.steps import Part, Parts
+
+__all__ = ["plan_forward"]
+
+
+def plan_forward(layers: Layers, op: RNNForward) -> None:
+    """Append the launches of all layers."""
+    sizes = layers.sizes
+    below = [layers.given("src_layer", sizes.slc)] * sizes.directions
+    for layer in range(sizes.layers):
+        above = [_result(layers, layer, side) for side in range(sizes.directions)]
+        for side, out in enumerate(above):
+            is_sum = layer == sizes.layers - 1 and op.direction == "bidirectional_sum"
+            _Side(layers, op, layer, side, out, adds=int(is_sum and side == 1)).plan(below[side])
+        below = above if op.has_stacks else above[:1] * 2
+
+
+def _result(layers: Layers, layer: int, side: int) -> Part:
+    """Return where a direction of a layer writes its result."""
+    op, sizes = layers.op, layers.sizes
+    if layer == sizes.layers - 1:
+        column = side * sizes.dic if op.direction == "bidirectional_concat" else 0
+        return layers.given("dst_layer", op.dims["dst_layer"][2]).at(0, column)
+    if op.has_stacks:
+        return layers.room(f"below {layer % 2} {side}", layers.rows, sizes.dic)
+    return layers.room(f"below {layer % 2}", layers.rows, sizes.slc).at(0, side * sizes.dic)
+
+
+class _Side:
+    """One layer and direction. out: the rows of its result. adds: whether it adds to them."""
+
+    def __init__(
+        self, layers: Layers, op: RNNForward, layer: int, side: int, out: Part, *, adds: int
+    ) -> None:
+        self.layers, self.op, self.sizes = layers, op, layers.sizes
+        self.place = layer, side
+        self.out, self.adds = out, adds
+        self.columns = self.sizes.gates * self.sizes.dhc
+        self.z = layers.room("z", layers.rows, self.columns)
+        self.saved = layers.saved(layer, side)
+        self.middle = layers.room("middle", self.sizes.batch, self.sizes.dhc)
+
+    def plan(self, x: Part) -> None:
+        """Append the product of all inputs, and the steps."""
+        layers, sizes, place = self.layers, self.sizes, self.place
+        wide = layers.part("weights_layer", *place, self.columns)
+        layers.product(
+            (layers.rows, self.columns, (sizes.slc,)),
+            (x, Strides(m=x.step, k=(1,))),
+            (wide, Strides(n=(1,), k=(self.columns,))),
+            self.z,
+        )
+        if not sizes.batch:
+            return
+        names = (("src_iter", "dst_iter", sizes.dic), ("src_iter_c", "dst_iter_c", sizes.dhc))
+        order = layers.times(self.place[1])
+        for source, target, step in () if order else names:
+            final = layers.optional(target, *place, step)
+            layers.copy(final, layers.optional(source, *place, step), sizes.batch * step)
+        for number, time in enumerate(order):
+            self._plan_step(number, time, is_last=number == len(order) - 1)
+
+    def _plan_step(self, number: int, time: int, *, is_last: bool) -> None:
+        layers, op, sizes, place = self.layers, self.op, self.sizes, self.place
+        h = self._state(number - 1) if number else layers.optional("src_iter", *place, sizes.dic)
+        parts = {
+            "z": self.z.at(time * sizes.batch),
+            "bias": layers.optional("bias", *place, sizes.dhc),
+            "peephole": layers.optional("weights_peephole", *place, sizes.dhc),
+            "h": h,
+            "row": self.saved and self.saved.at(time * sizes.batch),
+        }
+        results = {
+            "state": self._state(number),
+            "last": layers.optional("dst_iter", *place, sizes.dic) if is_last else None,
+            "out": self.out.at(time * sizes.batch),
+        }
+        if op.has_attention:
+            results["attention"] = layers.given("attention", 1).at(time * sizes.batch)
+        if op.is_lstm:
+            self._plan_lstm(number, parts, results, is_last=is_last)
+        elif op.is_lbr:
+            self._launch("LBR", 3, h, 0, parts | results)
+        elif op.is_gru:
+            parts["row"] = parts["row"] or layers.room("row", sizes.batch, layers.row)
+            self._launch("GATES_OF_GRU", 2, h, 0, parts | {"middle": self.middle})
+            self._launch("STATE_OF_GRU", 1, self.middle, 2 * sizes.dhc, parts | results)
+        else:
+            self._launch("RNN", 1, h, 0, parts | results)
+
+    def _plan_lstm(
+        self, number: int, parts: Parts, results: Parts,
+        *, is_last: bool,
+    ) -> None:  # fmt: skip
+        layers, sizes, place = self.layers, self.sizes, self.place
+        c = layers.room("c", sizes.batch, sizes.dhc)
+        final = layers.optional("dst_iter_c", *place, sizes.dhc) if is_last else None
+        parts |= {
+            "c": c if number else layers.optional("src_iter_c", *place, sizes.dhc),
+            "new_c": final or c,
+        }
+        projection = layers.optional("weights_projection", *place, sizes.dic)
+        given: Parts = results if projection is None else {"middle": self.middle}
+        self._launch("LSTM", 4, parts["h"], 0, parts | given)
+        if projection is not None:
+            cells = layers.cells("rnn_forward", "PROJECTION", 1)
+            own = {**results, "weights": projection, "source": self.middle}
+            layers.add(lambda: [cells.launch(sizes.dic, sizes.dhc, 0, own, self.adds)])
+
+    def _launch(
+        self, cell: str, gates: int, source: Part | None, column: int,
+        parts: Parts,
+    ) -> None:  # fmt: skip
+        """Append the launch of a cell with weights from a column on.
+
+        source: of the product; zeros if None.
+        """
+        layers, sizes = self.layers, self.sizes
+        cells = layers.cells("rnn_forward", cell, gates)
+        deep = layers.part("weights_iter", *self.place, self.columns).at(0, column)
+        own = {**parts, "weights": deep, "source": source or layers.zeros(sizes.dic)}
+        layers.add(lambda: [cells.launch(sizes.dhc, sizes.dic, sizes.dhc, own, self.adds)])
+
+    def _state(self, number: int) -> Part:
+        """Return h' of a step, by its number: in the workspace, or in one of two rooms."""
+        layers, sizes = self.layers, self.sizes
+        if self.saved is None:
+            return layers.room(f"h {number % 2}", sizes.batch, sizes.dic)
+        time = layers.times(self.place[1])[number]
+        return layers.hidden(*self.place).at(time * sizes.batch)

@@ -1,0 +1,74 @@
+"""Recurrent cells and their gradient by products and a launch per step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnncore.backend import (
+    RNN,
+    Accepted,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Refused,
+    RNNForward,
+)
+from dnncore_opencl.codegen.vectors import HALVES
+from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
+from dnncore_opencl.rnn.backward import plan_backward
+from dnncore_opencl.rnn.forward import plan_forward
+from dnncore_opencl.rnn.layers import Layers, tag_of
+from dnncore_opencl.runtime.program import LaunchProgram
+
+TRANSPOSED = ("weights_iter", "weights_projection")  # as the gradient reads them
+
+
+class Recurrent(Implementation[RNN]):
+    """All gates of all steps of a layer are one product; then a launch per step.
+
+    Half types are converted to f32 and back.
+    """
+
+    name = "opencl:steps"
+    data_types = ("f32", *HALVES)
+    attributes = ()
+
+    def accept(self, op: RNN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept all cells in layouts with strides and blocks."""
+        if attr.post_ops or attr.words:
+            return Refused("attribute", "takes no post-ops and no other attributes")
+        if 0 in (op.sizes.dhc, op.sizes.slc, op.sizes.dic):
+            return Refused("shape", "has no cells without channels")
+        transposed = () if isinstance(op, RNNForward) else TRANSPOSED
+        for argument, desc in op.tensors():
+            if desc.is_any:
+                tag = tag_of(desc, is_transposed=argument.name in transposed)
+                op = op.with_descs(**{argument.name: desc.with_format(tag)})
+            elif desc.format_kind != "blocked":
+                return Refused("format", f"{argument.name} must have strides; got {desc.tag!r}")
+        if op.workspace_desc(hint) != op.workspace_desc():
+            return Refused("format", "reads only row-major workspaces")
+        refused = size_refusal(op, attr)
+        return refused or _planned(op, engine, transposed)
+
+
+def _planned(op: RNN, engine: Any, transposed: tuple[str, ...]) -> Accepted | Refused:
+    layers = Layers(engine, op, transposed)
+    if isinstance(op, RNNForward):
+        plan_forward(layers, op)
+    else:
+        plan_backward(layers, op)
+    make, scratchpad = layers.finished()
+    workspace: MemoryDesc | None = op.workspace_desc()
+    return scratchpad_refusal(scratchpad) or Accepted(
+        op,
+        lambda: LaunchProgram(engine, make()),
+        efficiency=0.1 if engine.is_cpu else 0.2,
+        scratchpad_bytes=scratchpad,
+        workspace=workspace,
+        exact=False,
+        notes=("compiles", "copies") if layers.copies else ("compiles",),
+    )
+
+
+TABLE = (Recurrent(),)

@@ -1,0 +1,64 @@
+// One step of cells: products of the state, and the cell. Formulas: dnncore.ops.rnn.
+// z: the products of the step's input. h, c: the states before it. row: of the workspace.
+// middle: r h of GRU, or the result of LSTM before its projection.
+
+#define Z(g) (AT(z, n)[(g)*width + unit] + READ(bias, g, unit))
+#define STORE_ROW(place, value) STORE(row, n, (place)*width + unit, value)
+#define STORE_STATE(y)                                                                             \
+    STORE(state, n, unit, y);                                                                      \
+    STORE(last, n, unit, y);                                                                       \
+    STORE(out, n, unit, adds ? AT(out, n)[unit] + y : y);
+
+__kernel GROUP_SIZE void rnn_forward($parameters)
+{
+    PRODUCTS
+    OVER_CELLS {
+        THIS_CELL
+#if defined(RNN)
+        const float x = total[0] + Z(0);
+        const float y = kind == RELU ? (x > 0.0f ? x : x * alpha)
+                                     : (kind == LOGISTIC ? logistic(x) : tanh(x));
+        STORE_STATE(y)
+#elif defined(LSTM)
+        const float before = READ(c, n, unit);
+        const float i = logistic(total[0] + Z(0) + READ(peephole, 0, unit) * before);
+        const float f = logistic(total[1] + Z(1) + READ(peephole, 1, unit) * before);
+        const float g = tanh(total[2] + Z(2));
+        const float after = f * before + i * g;
+        const float o = logistic(total[3] + Z(3) + READ(peephole, 2, unit) * after);
+        const float y = o * tanh(after);
+        STORE_ROW(0, i);
+        STORE_ROW(1, f);
+        STORE_ROW(2, g);
+        STORE_ROW(3, o);
+        STORE_ROW(4, after);
+        STORE(new_c, n, unit, after);
+        STORE(middle, n, unit, y);
+        STORE_STATE(y)
+#elif defined(GATES_OF_GRU)
+        const float u = logistic(total[0] + Z(0)), r_gate = logistic(total[1] + Z(1));
+        STORE_ROW(0, u);
+        STORE_ROW(1, r_gate);
+        STORE(middle, n, unit, r_gate * READ(h, n, unit));
+#elif defined(STATE_OF_GRU)
+        const float u = (1.0f - READ(attention, n, 0)) * AT(row, n)[unit];
+        const float o = tanh(total[0] + Z(2));
+        const float y = u * READ(h, n, unit) + (1.0f - u) * o;
+        STORE_ROW(2, o);
+        STORE_STATE(y)
+#elif defined(LBR)
+        const float u = logistic(total[0] + Z(0)), r_gate = logistic(total[1] + Z(1));
+        const float q = total[2] + READ(bias, 3, unit);
+        const float o = tanh(Z(2) + r_gate * q);
+        const float v = (1.0f - READ(attention, n, 0)) * u;
+        const float y = v * READ(h, n, unit) + (1.0f - v) * o;
+        STORE_ROW(0, u);
+        STORE_ROW(1, r_gate);
+        STORE_ROW(2, o);
+        STORE_ROW(3, q);
+        STORE_STATE(y)
+#else // the projection of LSTM
+        STORE_STATE(total[0])
+#endif
+    }
+}

@@ -1,0 +1,113 @@
+// A work-group computes ROWS rows (images of the batch) of UNITS units. PRODUCTS computes the sums
+//
+//     total[g] = sum over k < depth of source[n, k] * weights[k, g, unit]
+//
+// OVER_CELLS runs its body for each cell of the tile, and THIS_CELL makes n, unit and total. On a
+// GPU, SLICES work-items share the sum of a unit; each reads STRIP neighbouring k at once. On a CPU,
+// one work-item computes all units of the tile in vectors.
+//
+// Each buffer has the element where it begins, and the step from row to row. A step of 0 means that
+// the tensor is absent.
+
+#define AT(name, row) (name + name##_at + (long)(row)*name##_step)
+#define HAS(name) (name##_step != 0)
+#define READ(name, row, column) (HAS(name) ? AT(name, row)[column] : 0.0f)
+#define STORE(name, row, column, value)                                                            \
+    if (HAS(name)) AT(name, row)[column] = value
+
+#define UNROLLED _Pragma("unroll") for
+#define ALL_ROWS UNROLLED(int r = 0; r < ROWS; ++r)
+#define ALL_GATES UNROLLED(int g = 0; g < GATES; ++g)
+
+#define START                                                                                      \
+    const int start = get_group_id(0) * UNITS;                                                     \
+    const int first = get_group_id(1) * ROWS;
+
+#define PLACE                                                                                      \
+    const int r = cell / UNITS, n = first + r, unit = start + cell % UNITS;                        \
+    if (n >= batch || unit >= width) continue;                                                     \
+    float total[GATES];
+
+#if SLICES == 1
+#define GROUP_SIZE
+
+static inline UNITS_TYPE units_at(const __global float *weights, const int count)
+{
+    if (count >= UNITS) return LOAD_UNITS(weights);
+    float values[UNITS];
+    for (int i = 0; i < UNITS; ++i) values[i] = i < count ? weights[i] : 0.0f;
+    return *(UNITS_TYPE *)values;
+}
+
+#define PRODUCTS                                                                                   \
+    START                                                                                          \
+    UNITS_TYPE sums[ROWS][GATES];                                                                  \
+    ALL_ROWS ALL_GATES sums[r][g] = 0.0f;                                                          \
+    for (int k = 0; k < depth; ++k) {                                                              \
+        UNITS_TYPE values[GATES];                                                                  \
+        ALL_GATES values[g] = units_at(AT(weights, k) + g * gate_step + start, width - start);     \
+        ALL_ROWS {                                                                                 \
+            const float x = AT(source, min(first + r, batch - 1))[k];                              \
+            ALL_GATES sums[r][g] += x * values[g];                                                 \
+        }                                                                                          \
+    }
+
+#define OVER_CELLS for (int cell = 0; cell < ROWS * UNITS; ++cell)
+#define THIS_CELL                                                                                  \
+    PLACE                                                                                          \
+    ALL_GATES total[g] = ((const float *)&sums[r][g])[cell % UNITS];
+
+#else
+#define WORKERS (UNITS * SLICES)
+#define GROUP_SIZE __attribute__((reqd_work_group_size(WORKERS, 1, 1)))
+#define SUMS (ROWS * GATES * UNITS)
+
+#if STRIP == 4
+#define STRIP_TYPE float4
+#define ADD_STRIP(sum, x, g)                                                                       \
+    sum += x.s0 * values[0][g];                                                                    \
+    sum += x.s1 * values[1][g];                                                                    \
+    sum += x.s2 * values[2][g];                                                                    \
+    sum += x.s3 * values[3][g];
+#else
+#define STRIP_TYPE float
+#define ADD_STRIP(sum, x, g) sum += x * values[0][g];
+#endif
+
+#define PRODUCTS                                                                                   \
+    START                                                                                          \
+    __local float shared[SLICES * SUMS];                                                           \
+    const int worker = get_local_id(0), slice = worker / UNITS;                                    \
+    const int near = max(min(start + worker % UNITS, width - 1), 0);                               \
+    float sums[ROWS][GATES];                                                                       \
+    ALL_ROWS ALL_GATES sums[r][g] = 0.0f;                                                          \
+    for (int k = slice * STRIP; k < depth; k += SLICES * STRIP) {                                  \
+        float values[STRIP][GATES];                                                                \
+        UNROLLED(int i = 0; i < STRIP; ++i)                                                        \
+        ALL_GATES values[i][g] = AT(weights, k + i)[g * gate_step + near];                         \
+        ALL_ROWS {                                                                                 \
+            const int n = min(first + r, batch - 1);                                               \
+            const STRIP_TYPE x = *(const __global STRIP_TYPE *)(AT(source, n) + k);                \
+            ALL_GATES { ADD_STRIP(sums[r][g], x, g) }                                              \
+        }                                                                                          \
+    }                                                                                              \
+    ALL_ROWS ALL_GATES                                                                             \
+        shared[slice * SUMS + (r * GATES + g) * UNITS + worker % UNITS] = sums[r][g];              \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
+    for (int i = worker; i < SUMS; i += WORKERS) {                                                 \
+        float sum = 0.0f;                                                                          \
+        UNROLLED(int s = 0; s < SLICES; ++s) sum += shared[s * SUMS + i];                          \
+        shared[i] = sum;                                                                           \
+    }                                                                                              \
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+#define OVER_CELLS for (int cell = worker; cell < ROWS * UNITS; cell += WORKERS)
+#define THIS_CELL                                                                                  \
+    PLACE                                                                                          \
+    ALL_GATES total[g] = shared[(r * GATES + g) * UNITS + cell % UNITS];
+#endif
+
+static inline float logistic(const float z) { return 1.0f / (1.0f + exp(-z)); }
+
+#define RELU 0
+#define LOGISTIC 1

@@ -1,0 +1,140 @@
+"""Launches of one step of cells: the product of the state and its cell (`rnn_tile.cl`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from dnncore_opencl.codegen.vectors import vector
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
+from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch
+
+__all__ = ["Cells", "Part", "Parts"]
+
+GPU_UNITS = 8  # the floats of a sector of memory
+GPU_ROWS = ((1, 1), (4, 4), (32, 8), (math.inf, 16))
+"""Pairs of the most rows of a batch, and the rows of a tile for it."""
+
+STRIP = 4  # neighbouring floats that a work-item of a GPU reads at once
+CPU_UNITS = 8
+CPU_ROWS = 4
+KINDS = {"relu": 0, "logistic": 1, "tanh": 2}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of f32. start: the first element in the buffer; step: from row to row, at least 1."""
+
+    buffer: Arg | Scratch
+    start: int
+    step: int
+
+    def at(self, row: int, column: int = 0) -> Part:
+        """Return the rows from a row on, without the first columns."""
+        return replace(self, start=self.start + row * self.step + column)
+
+
+Parts: TypeAlias = dict[str, Part | None]
+"""Tensors of a kernel by name; those that are None or missing are absent."""
+
+ABSENT = Part(Scratch(), 0, 0)
+NAMES = {
+    "rnn_forward": (
+        ("weights", "source", "z", "bias", "peephole", "attention", "h", "c"),
+        ("new_c", "row", "middle", "state", "last", "out"),
+    ),
+    "rnn_backward": (
+        ("weights", "source", "above", "own", "row", "h", "c", "dc", "peephole", "attention"),
+        ("new_own", "new_dc", "z", "zq", "old_h", "more", "middle", "pulls"),
+    ),
+}
+"""Kernel -> the tensors that it reads and that it writes."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The units, rows and slices of a work-group."""
+
+    units: int
+    rows: int
+    slices: int
+
+    @classmethod
+    def of(cls, engine: Any, gates: int, batch: int) -> Tile:
+        """Return a tile whose sums fit in registers, and which gives a GPU enough work-groups."""
+        if engine.is_cpu:
+            return cls(CPU_UNITS, CPU_ROWS, 1)
+        rows = next(rows for most, rows in GPU_ROWS if batch <= most)
+        return cls(GPU_UNITS, rows, 32 if gates * rows <= 16 else 16)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A kernel for cells. cell: the word that selects it; gates: products of each unit.
+
+    activation, alpha: of a vanilla RNN. work: multiply-adds of all steps.
+    """
+
+    engine: Any
+    kernel: str
+    cell: str
+    gates: int
+    batch: int
+    activation: str
+    alpha: float
+    work: float
+
+    @cached_property
+    def _schema(self) -> Schema:
+        reads, writes = NAMES[self.kernel]
+        names = (*reads, *writes)
+        buffers = {name: Buffer("const float" if name in reads else "float") for name in names}
+        starts = {f"{name}_at": LONG for name in names}
+        steps = {f"{name}_step": INT for name in names}
+        sizes = dict.fromkeys(("batch", "width", "depth", "gate_step", "kind", "adds"), INT)
+        return Schema(**buffers, **starts, **steps, **sizes, alpha=FLOAT)
+
+    @cached_property
+    def _tile(self) -> Tile:
+        return Tile.of(self.engine, self.gates, self.batch)
+
+    @cached_property
+    def _sources(self) -> dict[int, Source]:
+        """The sources by the size of strips."""
+        tile = self._tile
+        units = {"UNITS_TYPE": vector("float", tile.units)}
+        units |= {"LOAD_UNITS(p)": f"vload{tile.units}(0, p)"}
+        sizes = {"GATES": self.gates, "UNITS": tile.units, "ROWS": tile.rows, "SLICES": tile.slices}
+        defines: dict[str, str | int | float] = {
+            self.cell: "",
+            **sizes,
+            **(units if tile.slices == 1 else {}),
+        }
+        snippets = (template("rnn_tile"),)
+        return {
+            strip: Source(self.kernel, self._schema, {**defines, "STRIP": strip}, snippets)
+            for strip in (1, STRIP)
+        }
+
+    def launch(self, width: int, depth: int, gate_step: int, parts: Parts, adds: int = 0) -> Launch:
+        """Return the launch of a step. width: units; depth: of the sums; adds: to the result."""
+        reads, writes = NAMES[self.kernel]
+        assert parts.keys() <= {*reads, *writes}, parts
+        given = {name: parts.get(name) or ABSENT for name in (*reads, *writes)}
+        arguments: dict[str, Any] = {name: part.buffer for name, part in given.items()}
+        arguments |= {f"{name}_at": part.start for name, part in given.items()}
+        arguments |= {f"{name}_step": part.step for name, part in given.items()}
+        arguments |= {
+            "batch": self.batch, "width": width, "depth": depth, "gate_step": gate_step,
+            "kind": KINDS[self.activation], "adds": adds, "alpha": self.alpha,
+        }  # fmt: skip
+        source, tile = given["source"], self._tile
+        aligned = not any(n % STRIP for n in (depth, source.start, source.step))
+        strip = STRIP if aligned and tile.slices > 1 else 1
+        groups = padded(width, tile.units) // tile.units, padded(self.batch, tile.rows) // tile.rows
+        local = 1 if tile.slices == 1 else tile.units * tile.slices
+        return Launch(
+            self._sources[strip], arguments, (groups[0] * local, groups[1]), (local, 1), self.work
+        )
