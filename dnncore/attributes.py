@@ -13,6 +13,7 @@ import numpy as np
 from dnncore.algorithms.post_ops import POST_OPS, PostOpKind
 from dnncore.algorithms.rules import check_finite
 from dnncore.errors import DataTypeError, DescriptorError
+from dnncore.ops.depthwise import check_fusion, stored
 from dnncore.ops.operation import Argument
 from dnncore.ops.types import INTEGER_TYPES
 from dnncore.quantization import Dropout, Scales, ZeroPoints
@@ -27,7 +28,7 @@ FpMath = Literal["strict", "ieee", "bf16", "f16", "tf32", "any"]
 ScratchpadMode = Literal["library", "user"]
 Accumulation = Literal["strict", "relaxed", "any", "s32", "f32", "f16"]
 WORDS = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding", "operand_types",
-         "sum_zero_point")  # fmt: skip
+         "sum_zero_point", "depthwise")  # fmt: skip
 """The words of attributes that an implementation supports only if it lists them."""
 
 OPERAND_TYPES = ("f32", "f16", "bf16", "s32", "s8", "u8")
@@ -53,8 +54,9 @@ class PostOp:
     """A step that is applied, in float32, to each element `x` of a result before it is stored.
 
     Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * (the old value
-    of dst - zero_point)), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x if x > 0, else
-    weights * x). Omit fields that the kind does not read. Raises `DescriptorError`.
+    of dst - zero_point)), `PostOp.binary` (x = x op src), `PostOp.prelu` (x if x > 0, else
+    weights * x) and `PostOp.depthwise` (a depthwise convolution of x). Omit fields that the kind
+    does not read. Raises `DescriptorError`.
 
     `binary` and `prelu` read operands: tensors of f32, f16, bf16, s32, s8 or u8 (`src2` of s8), of
     dst's rank, whose dims are 1 or dst's. Their values are converted to f32. Their formats may be
@@ -72,6 +74,10 @@ class PostOp:
     src: MemoryDesc | None = None
     src2: MemoryDesc | None = None
     weights: MemoryDesc | None = None
+    bias: MemoryDesc | None = None
+    dst_type: str = "f32"
+    stride: int = 1
+    padding: int = 1
 
     def __repr__(self) -> str:
         return _text(self)
@@ -80,7 +86,8 @@ class PostOp:
         if not isinstance(self.kind, str) or self.kind not in POST_OPS:  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
                 f"post-op: kind must be one of {', '.join(POST_OPS)}; got {self.kind!r};"
-                " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary or PostOp.prelu"
+                " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary, PostOp.prelu or"
+                " PostOp.depthwise"
             )
         what = f"post-op {self.kind}"
         for row in fields(self)[1:]:
@@ -99,7 +106,7 @@ class PostOp:
         object.__setattr__(self, "algorithm", POST_OPS[self.kind].check(what, self))
         for name in POST_OPS[self.kind].operands:
             desc = getattr(self, name)
-            if desc is not None or name != "src2":
+            if desc is not None or name not in ("src2", "bias"):
                 _check_operand(f"{what}: {name}", desc)
 
     @classmethod
@@ -134,6 +141,32 @@ class PostOp:
         all dims there is one slope. With size 1 in all dims except dim 1 there is one per channel.
         """
         return cls("prelu", weights=weights)
+
+    @classmethod
+    def depthwise(
+        cls,
+        weights: MemoryDesc,
+        bias: MemoryDesc | None = None,
+        *,
+        dst_type: str = "f32",
+        stride: int = 1,
+        padding: int = 1,
+    ) -> PostOp:
+        """x = a depthwise convolution of x, after a 1x1 convolution; oneDNN's `append_dw`.
+
+        `help(dnncore.ops.depthwise)` shows the formula. The operation's dst describes x between the
+        convolutions: its type is that to which x is rounded. The argument dst of the primitive has
+        the dims after the step, the type `dst_type`, and the format of the operation's dst. Steps
+        before it apply to x, and steps after it to the result.
+
+        weights: (C, 1, 1, kernel), a kernel of equal sizes; the argument `post_op_{i}_weights`.
+        bias: (C,), or None; the argument `post_op_{i}_bias`.
+        stride, padding: one number for all spatial dims.
+        """
+        return cls(
+            "depthwise", weights=weights, bias=bias, dst_type=dst_type, stride=stride,
+            padding=padding,
+        )  # fmt: skip
 
     @property
     def operands(self) -> tuple[tuple[str, MemoryDesc], ...]:
@@ -177,7 +210,8 @@ def _checked_chain(post_ops: Any) -> tuple[PostOp, ...]:
     if not all(isinstance(post_op, PostOp) for post_op in chain):
         raise DescriptorError(
             f"attributes: post_ops must be a sequence of PostOp; got {post_ops!r};"
-            " make them with PostOp.eltwise, PostOp.sum, PostOp.binary and PostOp.prelu"
+            " make them with PostOp.eltwise, PostOp.sum, PostOp.binary, PostOp.prelu and"
+            " PostOp.depthwise"
         )
     return tuple(post_op for post_op in chain if post_op.kind != "sum" or post_op.scale != 0.0)
 
@@ -306,8 +340,18 @@ class Attributes:
                 desc.data_type != "f32" for name, desc in self.operands() if not is_condition(name)
             ),
             any(step.zero_point for step in self.post_ops),
+            any(step.kind == "depthwise" for step in self.post_ops),
         )
         return tuple(word for word, own in zip(WORDS, given, strict=True) if own)
+
+    def stored(self, op: Operation) -> MemoryDesc:
+        """Return the descriptor of the first output as it is stored: `op.result`, unless a post-op
+        changes its dims.
+        """
+        desc = op.result
+        for step in self.post_ops:
+            desc = stored(step, desc) if step.kind == "depthwise" else desc
+        return desc
 
     @property
     def reads_dst(self) -> bool:
@@ -321,34 +365,57 @@ class Attributes:
                 values.check(op, name)
         if self.dropout and not op.HAS_DROPOUT:
             raise DescriptorError(f"{op.KIND}: it has no dropout; leave the attribute out")
-        if self.rounding == "stochastic" and op.result.data_type not in ROUNDED:
+        self._check_post_ops(op)
+        result = self.stored(op)
+        if self.rounding == "stochastic" and result.data_type not in ROUNDED:
             raise DescriptorError(
                 f"{op.KIND}: stochastic rounding needs {op.result_name} of type"
-                f" {', '.join(ROUNDED)}; got {op.result.data_type}"
+                f" {', '.join(ROUNDED)}; got {result.data_type}"
             )
-        dims = op.result.dims
-        for name, desc in self.operands():
-            if not desc.broadcasts_to(dims):
-                raise DescriptorError(
-                    f"{op.KIND}: {name} must have dst's rank, and each of its dims must be 1 or"
-                    f" dst's; got {desc.dims} for dst {dims}; reshape the operand's descriptor"
-                )
-            if desc.format_kind != "blocked":
-                raise DescriptorError(
-                    f"{op.KIND}: {name} must have a concrete format; got {desc.format_kind!r}"
-                )
-            types = ("s8",) if is_condition(name) else OPERAND_TYPES
-            if desc.data_type not in types:
-                raise DataTypeError(
-                    f"{op.KIND}: {name} must be of type {', '.join(types)}; got {desc.data_type}",
-                    f"post-op operand of data type {desc.data_type}",
-                )
         has_zero_point = any(step.zero_point for step in self.post_ops)
-        if has_zero_point and op.result.data_type not in INTEGER_TYPES:
+        if has_zero_point and result.data_type not in INTEGER_TYPES:
             raise DescriptorError(
                 f"{op.KIND}: a sum with a zero point needs {op.result_name} of type"
-                f" {', '.join(INTEGER_TYPES)}; got {op.result.data_type}; leave zero_point out"
+                f" {', '.join(INTEGER_TYPES)}; got {result.data_type}; leave zero_point out"
             )
+
+    def _check_post_ops(self, op: Operation) -> None:
+        desc = op.result
+        for place, step in enumerate(self.post_ops):
+            for field_name, own in step.operands:
+                name = f"post_op_{place}_{field_name}"
+                if step.kind != "depthwise":
+                    _check_element(op, name, own, desc.dims)
+                if own.format_kind != "blocked":
+                    raise DescriptorError(
+                        f"{op.KIND}: {name} must have a concrete format; got {own.format_kind!r}"
+                    )
+            if step.kind == "depthwise":
+                self._check_depthwise(op, place)
+                desc = stored(step, desc)
+
+    def _check_depthwise(self, op: Operation, place: int) -> None:
+        check_fusion(op, self.post_ops, place)
+        if self.scales or self.zero_points:
+            raise DescriptorError(
+                f"{op.KIND}: the post-op depthwise cannot be combined with scales and zero points;"
+                " execute the depthwise convolution separately"
+            )
+
+
+def _check_element(op: Operation, name: str, desc: MemoryDesc, dims: tuple[int, ...]) -> None:
+    """Check an operand of a step that changes each element separately."""
+    if not desc.broadcasts_to(dims):
+        raise DescriptorError(
+            f"{op.KIND}: {name} must have dst's rank, and each of its dims must be 1 or"
+            f" dst's; got {desc.dims} for dst {dims}; reshape the operand's descriptor"
+        )
+    types = ("s8",) if is_condition(name) else OPERAND_TYPES
+    if desc.data_type not in types:
+        raise DataTypeError(
+            f"{op.KIND}: {name} must be of type {', '.join(types)}; got {desc.data_type}",
+            f"post-op operand of data type {desc.data_type}",
+        )
 
 
 def is_condition(name: str) -> bool:

@@ -41,7 +41,8 @@ preceding minor version.
      acceptance. Objects of the runtime become memories (`Engine.wrap`, `place`, `is_read_only`),
      buffers pass by DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
      `Backend.array_kinds`.
-1.2  `Composition` offers an operation as steps of other operations; `deconvolutions`.
+1.2  `Composition` offers an operation as steps of other operations; `deconvolutions` and
+     `depthwise_fusions`. The word "depthwise" of attributes; `Attributes.stored`.
 
 Formats of a backend's own
 --------------------------
@@ -138,6 +139,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 if TYPE_CHECKING:
     from dnncore.composition.composition import Composition
     from dnncore.composition.deconvolution import deconvolutions
+    from dnncore.composition.depthwise import depthwise_fusions
     from dnncore.composition.steps import CannotCompose, Room, Steps
     from dnncore.selection.primitive_desc import PrimitiveDesc
 
@@ -256,9 +258,9 @@ class Implementation(ABC, Generic[OpT]):
         s32, s8 and u8 of reorders need not be listed.
     attributes: the words of the attributes that the implementation supports. The words are
         "scales", "zero_points", "groups" (of scales and zero points), "dropout",
-        "stochastic_rounding", "operand_types" (operands of post-ops of other types than f32) and
-        "sum_zero_point" (in a post-op `sum`). `answer` refuses attributes whose words are not
-        listed. Other attributes have no words.
+        "stochastic_rounding", "operand_types" (operands of post-ops of other types than f32),
+        "sum_zero_point" (in a post-op `sum`) and "depthwise" (a post-op). `answer` refuses
+        attributes whose words are not listed. Other attributes have no words.
     takes_repeats: whether input tensors may repeat their elements along a dim, by a stride of 0.
         Otherwise `answer` refuses such tensors and does not call `accept`.
     """
@@ -442,6 +444,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "data_type",
     "data_type_of",
     "deconvolutions",
+    "depthwise_fusions",
     "hold_at_fork",
     "holding",
     "hookimpl",
@@ -462,6 +465,7 @@ _COMPOSITION = {
     "Room": "steps",
     "Steps": "steps",
     "deconvolutions": "deconvolution",
+    "depthwise_fusions": "depthwise",
 }
 
 

@@ -12,12 +12,14 @@ from dnncore.algorithms.binary import BINARY, check_condition
 from dnncore.algorithms.eltwise import ELTWISE, check_eltwise
 from dnncore.algorithms.rounding import ROUNDOFF, Array
 from dnncore.algorithms.rules import check_algorithm
+from dnncore.errors import DescriptorError
+from dnncore.tensors.datatypes import data_type
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["POST_OPS", "PostOpKind", "PostOpRecord", "Step"]
 
 
-PostOpKind = Literal["eltwise", "sum", "binary", "prelu"]
+PostOpKind = Literal["eltwise", "sum", "binary", "prelu", "depthwise"]
 
 
 class Step(Protocol):
@@ -47,6 +49,22 @@ class Step(Protocol):
     def src2(self) -> MemoryDesc | None:
         """The condition of `select`."""
 
+    @property
+    def weights(self) -> MemoryDesc | None:
+        """The weights of `prelu` or `depthwise`."""
+
+    @property
+    def dst_type(self) -> str:
+        """The type of the result after a depthwise convolution."""
+
+    @property
+    def stride(self) -> int:
+        """The stride of a depthwise convolution."""
+
+    @property
+    def padding(self) -> int:
+        """The padding of a depthwise convolution."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PostOpRecord:
@@ -57,12 +75,13 @@ class PostOpRecord:
     check: check(what, step) raises `DescriptorError` unless the step's algorithm and parameters
         are valid, and returns the algorithm's name.
     error: error(step, x, y, old) is the absolute error of y = f(x) if x is exact; `old` is the old
-        value of dst, or None.
+        value of dst, or None. `dnncore.comparison.error_bounds` has the error of `depthwise`, which
+        is not a function of one element.
     keeps_integers: whether a step maps whole numbers to whole numbers.
     oracle: oracle(torch, step, x, operands, old) is torch's result; operands by field.
     probe: probe(dims, channel) returns the fields of a step that changes nearly every result, so
         that an implementation that ignores the step is wrong. `channel` is a tensor with one value
-        per channel.
+        per channel. It is None for a kind that may follow only some operations.
     """
 
     fields: tuple[str, ...]
@@ -71,7 +90,7 @@ class PostOpRecord:
     error: Callable[[Step, Array, Array, Array | None], Array]
     keeps_integers: Callable[[Step], bool]
     oracle: Callable[[Any, Step, Any, Mapping[str, Any], Any], Any]
-    probe: Callable[[MemoryDesc], dict[str, Any]]
+    probe: Callable[[MemoryDesc], dict[str, Any]] | None
 
 
 def _check_eltwise(what: str, step: Step) -> str:
@@ -97,6 +116,27 @@ def _check_binary(what: str, step: Step) -> str:
 
 def _binary_oracle(torch: Any, step: Step, x: Any, operands: Mapping[str, Any], _old: Any) -> Any:
     return BINARY[step.algorithm].oracle(torch, x, *operands.values()).to(x.dtype)
+
+
+def _check_depthwise(what: str, step: Step) -> str:
+    for name, least in (("stride", 1), ("padding", 0)):
+        value = getattr(step, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise DescriptorError(
+                f"{what}: {name} must be an integer, at least {least}; got {value!r}"
+            )
+    data_type(step.dst_type)
+    return ""
+
+
+def _depthwise_oracle(
+    torch: Any, step: Step, x: Any, operands: Mapping[str, Any], _old: Any
+) -> Any:
+    weights = operands["weights"][:, 0]
+    convolve = getattr(torch.nn.functional, f"conv{weights.ndim - 2}d")
+    return convolve(
+        x, weights, operands.get("bias"), step.stride, step.padding, groups=weights.shape[0]
+    )
 
 
 POST_OPS: dict[PostOpKind, PostOpRecord] = {
@@ -137,5 +177,14 @@ POST_OPS: dict[PostOpKind, PostOpRecord] = {
             x > 0, x, x * operands["weights"]
         ),
         probe=lambda channel: {"weights": channel},
+    ),
+    "depthwise": PostOpRecord(
+        fields=("weights", "bias", "dst_type", "stride", "padding"),
+        operands=("weights", "bias"),
+        check=_check_depthwise,
+        error=lambda _step, _x, y, _old: np.full_like(y, np.nan),
+        keeps_integers=lambda _step: True,
+        oracle=_depthwise_oracle,
+        probe=None,
     ),
 }

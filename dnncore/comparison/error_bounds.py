@@ -22,12 +22,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.algorithms.rounding import LEAST_NORMAL, ROUNDOFF, Array, Noise
 from dnncore.attributes import Attributes, PostOp
 from dnncore.comparison import quantized
 from dnncore.ops import EltwiseForward, Operation, Reorder
+from dnncore.ops.depthwise import depthwise_of
 from dnncore.problem import driver_of
 from dnncore.problem.drivers.accumulation import PLAIN, absolute, accumulated
 from dnncore.problem.drivers.driver import ErrorRule, Evaluate, Inputs
@@ -78,10 +80,13 @@ def noise(
     if quantized.is_integer_product(op):
         return _of_integer_product(op, attr, inputs, values, evaluate)
     read, inputs = inputs, quantized.dequantized(op, attr, inputs)
+    between = op.result.dtype  # of the result before a depthwise convolution
     op = quantized.in_f32(op)
     with np.errstate(all="ignore"):
         driver = driver_of(type(op))
         rule: ErrorRule = driver.errors.get(type(op), accumulated)
+        old = inputs
+        inputs = {own: array for own, array in old.items() if own != op.result_name}
         errors = rule(op, inputs, evaluate)
         if driver.workspace_errors is not None and workspace_error is not None:
             added = driver.workspace_errors(op, inputs, workspace_error, evaluate)
@@ -95,27 +100,33 @@ def noise(
             error = errors.get(name, Noise.within(np.zeros(x.shape)))
             if np.any(error.limit > 0):  # a 0 may be a result of rounding, which a step can magnify
                 error += Noise.within(np.where(np.abs(x) < LEAST_NORMAL, LEAST_NORMAL, 0.0))
-            x, error = _finished(op, attr, x, error, inputs, read, evaluate)
+            x, error = _finished(op, attr, x, error, old, read, evaluate, between=between)
             errors[name] = _of_stored(attr, x, error, values[name])
     return errors
 
 
 def _finished(
     op: Operation, attr: Attributes, x: Array, error: Noise, inputs: Inputs, read: Inputs,
-    evaluate: Evaluate, *, exact: bool = False,
+    evaluate: Evaluate, *, exact: bool = False, between: Any = None,
 ) -> tuple[Array, Noise]:  # fmt: skip
     """Return the result and its noise after dropout, post-ops, scales and zero points.
 
     read: the inputs as the operation reads them.
     exact: whether the result is a product of integers.
+    between: the type to which x is rounded before a depthwise convolution.
     """
     name = op.result_name
     if attr.dropout:
         mask = _mask(attr, x.shape, read, evaluate)
         x, error = quantized.dropped(x, error, mask, float(read["dropout_probability"][0]))
     for i, step in enumerate(attr.post_ops):
+        if step.kind == "depthwise":
+            named = {own: inputs[f"post_op_{i}_{own}"] for own, _ in step.operands}
+            x, error = _through_depthwise(step, x, error, named, between, evaluate)
+            continue
         operands = {f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands}
-        x, error = _through(step, x, error, operands, inputs.get(name), evaluate, exact=exact)
+        before = inputs.get(name) if step.kind == "sum" else None
+        x, error = _through(step, x, error, operands, before, evaluate, exact=exact)
     return quantized.stored(attr, name, x, error, read, exact)
 
 
@@ -182,6 +193,37 @@ def _lost_by_factors(
 
 
 # -- post-ops -------------------------------------------------------------------------------------
+
+
+def _through_depthwise(
+    step: PostOp, x: Array, error: Noise, operands: Inputs, between: Any, evaluate: Evaluate
+) -> tuple[Array, Noise]:
+    """Return the value after a depthwise convolution, and its noise.
+
+    An error of x is multiplied by the absolute values of the weights. Rounding x to its stored type
+    may move x and x + error by half a step each.
+    """
+    x = x.astype(between)
+    limits = finfo(between)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+    eps, least = float(limits.eps), float(limits.smallest_subnormal)
+    step_size = eps * np.abs(x.astype(np.float64)) + least
+    error += Noise.within(np.where(error.limit > 0, step_size, 0.0))
+    src = MemoryDesc(x.shape, from_numpy_dtype(x.dtype))
+    op: Any = quantized.in_f32(depthwise_of(step, src))
+    inputs = {name: values.astype(np.float32) for name, values in {"src": x, **operands}.items()}
+    rule: ErrorRule = driver_of(type(op)).errors.get(type(op), accumulated)
+    own = rule(op, inputs, evaluate)["dst"]
+    bare, weights = op.with_descs(bias=None), np.abs(inputs["weights"])
+
+    def grown(values: Array, factors: Array) -> Array:
+        """Return the sums of products; infinite where a limit is."""
+        given = {"src": values.astype(np.float32), "weights": factors}
+        return evaluate(bare, PLAIN, given)["dst"].astype(np.float64)
+
+    scale = max(1e-30, float(np.nanmax(error.rms, initial=0.0)))  # squares must not underflow
+    rms = np.sqrt(grown((error.rms / scale) ** 2, weights**2)) * scale
+    y = evaluate(op, PLAIN, inputs)["dst"].astype(np.float64)
+    return y, Noise(grown(error.limit, weights), rms) + own
 
 
 def _through(

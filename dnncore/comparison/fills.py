@@ -438,15 +438,17 @@ def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
     descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
     descs.update({a.name: desc for a, desc in attr.arguments(op) if a.direction == "in"})
     if attr.reads_dst:
-        descs[op.result_name] = op.result
+        descs[op.result_name] = attr.stored(op)
     return descs
 
 
 def operand_names(op: Operation, attr: Attributes) -> set[str]:
     """Return the names of bias, operands of post-ops, and the result if a post-op reads its old
-    value.
+    value. The weights of a depthwise convolution are factors, as other weights.
     """
     factors = {a.name for a, _ in op.tensors() if a.direction == "in" and a.name != "bias"}
+    kinds = enumerate(step.kind for step in attr.post_ops)
+    factors |= {f"post_op_{i}_weights" for i, kind in kinds if kind == "depthwise"}
     return {name for name in reads(op, attr) if name not in factors}
 
 

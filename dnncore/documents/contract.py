@@ -60,9 +60,16 @@ SECTIONS = (
     Section(
         "Compositions",
         "An operation without a kernel of its own may be offered as steps of operations that the"
-        " backend computes. Derive from `Composition`. `deconvolutions` returns such"
-        " implementations.",
-        ("Composition", "Steps", "Room", "CannotCompose", "deconvolutions"),
+        " backend computes. Derive from `Composition`. `deconvolutions` and"
+        " `depthwise_fusions` return such implementations.",
+        (
+            "Composition",
+            "Steps",
+            "Room",
+            "CannotCompose",
+            "deconvolutions",
+            "depthwise_fusions",
+        ),
     ),
     Section(
         "Engines",

@@ -8,9 +8,14 @@ size of dst's dim d, else 1. A mask may be a name. Without a mask the operand is
 `select` has two operands: src, then the condition. The condition has type s8 and by default the
 size of dst: `select:f32.per_oc.axb:per_tensor.abx`.
 
-dnncore does not have a sum that reads dst as another type, nor the convolution post-op
-(`dw:k3s1p1`). The third number of an eltwise step is a scale for integers, and `true` in
-`--attr-fpmath=bf16:true` also applies to integers. Both are read and have no effect.
+`dw:k3s1p1:f32` is a depthwise convolution after a 1x1 convolution: the sizes of kernel, stride and
+padding, and the type of dst. Further words are the format of its weights and the type of its bias,
+or `undef` for none. Its weights have the type of the convolution's dst. The options of dst describe
+the result between both; operands of later steps have the dims after the step.
+
+dnncore does not have a sum that reads dst as another type. The third number of an eltwise step is a
+scale for integers, and `true` in `--attr-fpmath=bf16:true` also applies to integers. Both are read
+and have no effect.
 
 `dnncore.problem.quantization` reads scales, zero points, dropout and rounding.
 """
@@ -28,6 +33,7 @@ from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.attributes import Attributes, FpMath, PostOp, ScratchpadMode
 from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
+from dnncore.ops.depthwise import stored
 from dnncore.problem import quantization
 from dnncore.problem.settings import (
     Dims,
@@ -77,8 +83,12 @@ def _read(texts: tuple[str, ...], dst: MemoryDesc) -> Attributes:
     settings = {name: text or default for (name, default), text in pairs}
     text = settings[CHAIN]
     steps = re.split(r"\+(?=[A-Za-z])", text) if text else []  # 1e+22 is one number
+    chain = []
+    for step in steps:
+        chain.append(_read_step(settings, step, dst))
+        dst = stored(chain[-1], dst) if chain[-1].kind == "depthwise" else dst
     return Attributes(
-        tuple(_read_step(settings, step, dst) for step in steps),
+        tuple(chain),
         scratchpad=_read_word(settings, "attr-scratchpad", ScratchpadMode),
         deterministic=read_choice(settings, "attr-deterministic", FLAGS),
         fpmath=_read_fpmath(settings),
@@ -126,7 +136,7 @@ def write(attr: Attributes, result_name: str = "dst") -> Settings:
 GRAMMAR = {
     "sum": ("sum[:SCALE[:ZERO_POINT[:TYPE]]]", 3),
     "eltwise": ("ELTWISE[:ALPHA[:BETA[:SCALE]]]", 3),
-    "dw": ("dw:kKsSpP[:TYPE]", 2),
+    "dw": ("dw:kKsSpP[:TYPE[:TAG[:BIAS_TYPE]]]", 4),
     "binary": ("BINARY[:TYPE[:MASK[:TAG[:STRIDES]]]]", 4),
     "select": ("select:TYPE[.MASK[.TAG]][:MASK[.TAG]]", 2),
     "prelu": ("prelu[:MASK[:TAG[:STRIDES]]]", 3),
@@ -163,9 +173,7 @@ def _post_op(
         numbers = [read_number(settings, CHAIN, text) for text in parameters]
         return PostOp.eltwise(name, *numbers[:2])
     if kind == "dw":
-        if not re.fullmatch("k[0-9]+s[0-9]+p[0-9]+", ":".join(parameters[:1])):
-            misread(settings, CHAIN, f"{GRAMMAR['dw'][0]} at {':'.join([name, *parameters])!r}")
-        raise Unsupported(["depthwise post-op"])
+        return _depthwise(settings, parameters, dst)
     if kind == "select":
         src, condition = ([*parameters, "", ""])[:2]
         mask, *rest = condition.split(".")
@@ -174,6 +182,39 @@ def _post_op(
     if kind == "prelu":
         return PostOp.prelu(_read_operand(settings, ["f32", *parameters], dims))
     return PostOp.binary(name, _read_operand(settings, parameters, dims))
+
+
+def _depthwise(settings: Settings, parameters: list[str], dst: MemoryDesc) -> PostOp:
+    sizes, data_type, tag, bias, *_ = [*parameters, *[""] * 4]
+    match = re.fullmatch("k([0-9]{1,9})s([0-9]{1,9})p([0-9]{1,9})", sizes)
+    if not match or dst.ndims < 3:
+        misread(settings, CHAIN, f"{GRAMMAR['dw'][0]} at {':'.join(['dw', *parameters])!r}")
+    kernel, stride, padding = map(int, match.groups())
+    channels = dst.dims[1]
+    dims = (channels, 1, 1, *[kernel] * (dst.ndims - 2))
+    kind = read_type(settings, CHAIN, bias or "f32") if bias != "undef" else None
+    return PostOp.depthwise(
+        read_desc(settings, CHAIN, dims, dst.data_type, tag or "abx"),
+        None if kind is None else MemoryDesc((channels,), kind),
+        dst_type=read_type(settings, CHAIN, data_type or "f32"),
+        stride=stride,
+        padding=padding,
+    )
+
+
+def depthwise_text(step: PostOp) -> str:
+    """Return the text of a depthwise convolution without the default values at the end."""
+    assert step.weights is not None
+    words = [
+        f"dw:k{step.weights.dims[3]}s{step.stride}p{step.padding}",
+        step.dst_type,
+        format_text(step.weights),
+        "undef" if step.bias is None else step.bias.data_type,
+    ]
+    silent = ["", "f32", "abx", "f32"]
+    while words[-1] == silent[len(words) - 1]:
+        words.pop()
+    return ":".join(words)
 
 
 def _sum(settings: Settings, parameters: list[str], dst: MemoryDesc) -> PostOp:
@@ -218,6 +259,8 @@ def _step_text(step: PostOp) -> str:
     if step.kind == "eltwise":
         numbers = f":{number_text(step.alpha)}:{number_text(step.beta)}"
         return step.algorithm + numbers.removesuffix(":0").removesuffix(":0")
+    if step.kind == "depthwise":
+        return depthwise_text(step)
     (first, *others) = (desc for _, desc in step.operands)
     if step.kind == "prelu":
         return f"prelu:{_operand_text(first, ':')}"

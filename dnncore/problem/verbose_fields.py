@@ -236,6 +236,8 @@ def _step(step: PostOp) -> str:
     if step.kind == "eltwise":
         numbers = [step.alpha, step.beta] if step.beta else [step.alpha] if step.alpha else []
         return ":".join([f"eltwise_{step.algorithm}", *map(six_digits, numbers)])
+    if step.kind == "depthwise":
+        return attributes.depthwise_text(step)
     if step.algorithm == "select":
         return "binary_" + attributes.write(Attributes((step,)))["attr-post-ops"]
     ((_, desc),) = step.operands

@@ -110,7 +110,9 @@ class PrimitiveDesc:
         self.descs = {argument.name: desc for argument, desc in self._arguments}
 
     def _rows(self) -> Iterator[tuple[Argument, MemoryDesc]]:
-        yield from self.op.tensors(self.workspace_desc)
+        result = self.op.result_name
+        for argument, desc in self.op.tensors(self.workspace_desc):
+            yield argument, self.attr.stored(self.op) if argument.name == result else desc
         yield from self.attr.arguments(self.op)
 
     @classmethod

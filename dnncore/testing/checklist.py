@@ -162,14 +162,14 @@ def _algorithms(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> 
 
 
 def _post_ops(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> Iterator[Gap]:
-    for place, kind in enumerate(POST_OPS):
+    for kind in POST_OPS:
         subject = f"post-op {kind}"
         if not is_wanted(subject):
             continue
         problems = []
         for problem in _each_operation():
-            post_op = probes(problem.op.result.dims)[place]
-            problems.append(replace(problem, attr=Attributes((post_op,))))
+            steps = [own for own in probes(problem.op.result.dims) if own.kind == kind]
+            problems += [replace(problem, attr=Attributes((own,))) for own in steps]
         if not _has_case("full", partial(_has_post_op, kind)):
             yield Gap(subject, "dnncore/testing/problems, size full", "no case")
         yield from _refused(subject, problems, engines)

@@ -242,7 +242,8 @@ def test_attributes(kind):
 @pytest.mark.parametrize("kind", [k for k in OPERATIONS if "Backward" not in k.__name__])
 def test_post_ops_of_every_kind(kind):
     kinds = {step.kind for p in of(kind) for step in p.attr.post_ops}
-    assert kinds == set(POST_OPS)
+    everywhere = {name for name, record in POST_OPS.items() if record.probe is not None}
+    assert kinds == (set(POST_OPS) if kind is dnn.ConvolutionForward else everywhere)
 
 
 def test_post_ops_of_convolutions():

@@ -38,8 +38,9 @@ def outputs(op: Any, attr: dnn.Attributes, inputs: Arrays) -> dict[str, Array]:
             numbers = {name: _fractions(array) for name, array in numbers.items()}
         found = DEFINITIONS[type(op)](op, **{n: a for n, a in numbers.items() if _is_own(op, n)})
         result = op.result_name
-        found[result] = _chain(attr, found[result], numbers, result)
+        found[result] = _chain(attr, found[result], numbers, op)
         descs = {a.name: d for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"}
+        descs[result] = attr.stored(op)
         return {name: _stored(found[name], desc) for name, desc in descs.items()}
 
 
@@ -615,7 +616,7 @@ def reorder(_op: Any, src: Array) -> dict[str, Array]:
     return {"dst": src}
 
 
-def _chain(attr: dnn.Attributes, x: Array, numbers: Arrays, result: str) -> Array:
+def _chain(attr: dnn.Attributes, x: Array, numbers: Arrays, op: Any) -> Array:
     """Apply the post-ops in order."""
     if attr.post_ops:
         x = x.astype(np.float64).astype(np.longdouble) if x.dtype == object else x
@@ -625,12 +626,26 @@ def _chain(attr: dnn.Attributes, x: Array, numbers: Arrays, result: str) -> Arra
         if step.kind == "eltwise":
             x = _eltwise(step.algorithm, "formula", x, step.alpha, step.beta)
         elif step.kind == "sum":
-            x = x + np.longdouble(step.scale) * numbers[result]
+            x = x + np.longdouble(step.scale) * numbers[op.result_name]
+        elif step.kind == "depthwise":
+            x = _depthwise(step, _long(_stored(x, op.result)), *operands)
         elif step.kind == "prelu":
             x = _each(lambda v, w: v if v > 0 else v * w, x, *operands).astype(np.longdouble)
         else:
             x = _binary(step.algorithm, x, *operands)
     return x
+
+
+def _depthwise(step: Any, x: Array, weights: Array, bias: Array | None = None) -> Array:
+    dims = [(n + 2 * step.padding - weights.shape[3]) // step.stride + 1 for n in x.shape[2:]]
+    dst = np.zeros((*x.shape[:2], *dims), np.longdouble)
+    for n, c, *place in np.ndindex(dst.shape):
+        for tap in np.ndindex(weights.shape[3:]):
+            cell = [y * step.stride - step.padding + t for y, t in zip(place, tap, strict=True)]
+            if all(0 <= at < size for at, size in zip(cell, x.shape[2:], strict=True)):
+                dst[n, c, *place] += x[n, c, *cell] * weights[c, 0, 0, *tap]
+        dst[n, c, *place] += 0 if bias is None else bias[c]
+    return dst
 
 
 def _sets(op: Any) -> Iterator[tuple[Place, list[Place]]]:

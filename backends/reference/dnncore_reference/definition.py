@@ -38,7 +38,7 @@ EFFICIENCY = 0.02
 # All types of operations. float64 represents their values exactly.
 TYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8", "s4", "u4")
 ATTRIBUTES = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding", "operand_types",
-              "sum_zero_point")  # fmt: skip
+              "sum_zero_point", "depthwise")  # fmt: skip
 MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}
 
 
@@ -118,10 +118,11 @@ class Definition(Implementation[Any]):
                 x,
                 old=lambda: _old(arguments[result]),
                 operands=[quantization.in_f32(read[name]) for name, _ in attr.operands()],
+                between=lambda x: rounded(x, op.result.data_type).astype(x.dtype),
             )
             x = quantization.stored(attr, result, x, read)
             if attr.rounding == "stochastic":
-                bits = MANTISSA[op.result.data_type]
+                bits = MANTISSA[attr.stored(op).data_type]
                 x = rounded_at_random(x, bits, int(read["rounding_seed"][0]))
             values[result] = x
             for name in outputs:

@@ -23,7 +23,8 @@ LARGE_BYTES = 2**17  # of tensors. Larger cases test sizes, not ways to call
 def probes(
     dims: tuple[int, ...], mask: int = PER_CHANNEL, *, is_reversed: bool = False
 ) -> list[PostOp]:
-    """Return a post-op of each kind. Each changes nearly every result.
+    """Return a post-op of each kind that may follow any operation. Each changes nearly every
+    result.
 
     mask: bit d is set if operands have the size of dim d; else they have size 1. Operands
         of tensors of one dim always have its size.
@@ -32,7 +33,11 @@ def probes(
     mask = mask if len(dims) > 1 else 1
     own = tuple(n if mask >> d & 1 else 1 for d, n in enumerate(dims))
     operand = MemoryDesc(own, "f32", ascii_lowercase[: len(dims)][::-1] if is_reversed else None)
-    return [PostOp(kind, **record.probe(operand)) for kind, record in POST_OPS.items()]
+    return [
+        PostOp(kind, **record.probe(operand))
+        for kind, record in POST_OPS.items()
+        if record.probe is not None
+    ]
 
 
 def attributes(trial: Trial) -> None:
@@ -41,7 +46,7 @@ def attributes(trial: Trial) -> None:
     Large problems get only two post-ops. These show whether a sum was complete before post-ops.
     """
     case = trial.case
-    dims = case.op.result.dims
+    dims = case.attr.stored(case.op).dims
     number = crc32(case.text.encode())  # the number differs from case to case
     others = probes(dims, number % (1 << len(dims)), is_reversed=bool(number >> 16 & 1))
     steps = [*probes(dims), *others]

@@ -56,14 +56,18 @@ def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[s
     Raises `ImportError` if torch is not installed.
     """
     torch = _torch()
-    written = [(a.name, d) for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"]
+    name = op.result_name
+    written = [
+        (a.name, attr.stored(op) if a.name == name else desc)
+        for a, desc in op.tensors(op.workspace_desc())
+        if a.direction == "out"
+    ]
     if not any(desc.nelems for _, desc in written):  # torch refuses some windows without cells
         return {n: np.empty(d.dims, d.dtype) for n, d in written if n != "workspace"}
     if _has_random_numbers(attr):
         return {}  # torch draws other random numbers
     tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
     outputs = _computed(torch, op, attr, tensors)
-    name = op.result_name
     x = _chain(torch, attr, outputs[name], tensors, name)
     outputs[name] = quantization.stored(attr, name, x, tensors)
     with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32's range become inf

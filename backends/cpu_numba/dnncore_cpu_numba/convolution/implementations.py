@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dnncore.backend import depthwise_fusions
 from dnncore_cpu_numba.codegen.isa import DOT_ISAS, ISAS
 from dnncore_cpu_numba.convolution.brgemm import BrgemmData
 from dnncore_cpu_numba.convolution.brgemm_pairs import PairedWeights
@@ -16,7 +17,7 @@ from dnncore_cpu_numba.convolution.winograd.implementation import Winograd
 OF_IMAGES = tuple(BrgemmData(isa) for isa in DOT_ISAS) + tuple(
     kind(isa) for isa in ISAS for kind in (DepthwiseData, Winograd, BrgemmData, Pointwise)
 )
-FORWARD = (*OF_IMAGES, GemmForward())
+FORWARD = (*OF_IMAGES, GemmForward(), *depthwise_fusions("cpu_numba"))
 BACKWARD_DATA = (*OF_IMAGES, GemmBackwardData())
 BACKWARD_WEIGHTS = (
     *(PairedWeights(isa) for isa in DOT_ISAS),

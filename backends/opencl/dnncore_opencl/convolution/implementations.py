@@ -252,6 +252,7 @@ FORWARD = (
     groups.FORWARD,
     *planes.FORWARD,
     *(Forward(family) for family in DATA_FAMILIES),
+    *core.depthwise_fusions("opencl"),
 )
 BACKWARD_DATA = (
     winograd.BACKWARD_DATA,

@@ -267,6 +267,8 @@ def _post_op(post_op: PostOp, operands: Sequence[str], old: str, parameters: Par
             return binary(post_op.algorithm, operands)
         case "prelu":
             return Step(f"x = x > 0.0f ? x : {operands[0]} * x;")
+        case "depthwise":
+            raise AssertionError("the core gives it only to implementations that list it")
 
 
 def _of_s(text: str, alpha: float, beta: float, exponent: float, parameters: Parameters) -> str:
