@@ -61,11 +61,10 @@ def check_fusion(op: Operation, chain: Sequence[Any], place: int) -> None:
             "depthwise post-op of integers",
         )
     groups, _, _, *kernel = op.grouped_weights
-    if any(n != 1 for n in (*kernel, groups)) or any((*op.padding_l, *op.padding_r)):
+    if any(n != 1 for n in (*kernel, groups)):
         raise DescriptorError(
-            "convolution: the post-op depthwise follows only a kernel of size 1 without padding and"
-            f" groups; got kernel {tuple(kernel)}, padding {op.padding_l} and {op.padding_r},"
-            f" {groups} groups"
+            "convolution: the post-op depthwise follows only a kernel of size 1 without groups; got"
+            f" kernel {tuple(kernel)} and {groups} groups"
         )
     if sum(other.kind == "depthwise" for other in chain) > 1:
         raise DescriptorError("convolution: there may be only one post-op depthwise")

@@ -48,6 +48,7 @@ from dnncore.problem.settings import (
 )
 from dnncore.problem.shapes import mask_of, masked
 from dnncore.problem.tensors import format_text, read_desc, read_type
+from dnncore.tensors.datatypes import data_type as row_of
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["DEFAULTS", "FLAGS", "read", "write"]
@@ -193,10 +194,13 @@ def _depthwise(settings: Settings, parameters: list[str], dst: MemoryDesc) -> Po
     channels = dst.dims[1]
     dims = (channels, 1, 1, *[kernel] * (dst.ndims - 2))
     kind = read_type(settings, CHAIN, bias or "f32") if bias != "undef" else None
+    own = read_type(settings, CHAIN, data_type or "f32")
+    if not row_of(own).is_float or not row_of(dst.data_type).is_float:
+        raise Unsupported(["depthwise post-op of integers"])
     return PostOp.depthwise(
         read_desc(settings, CHAIN, dims, dst.data_type, tag or "abx"),
         None if kind is None else MemoryDesc((channels,), kind),
-        dst_type=read_type(settings, CHAIN, data_type or "f32"),
+        dst_type=own,
         stride=stride,
         padding=padding,
     )
