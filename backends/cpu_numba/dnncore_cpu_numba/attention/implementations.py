@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from dnncore.backend import (
     Accepted,
@@ -26,6 +26,7 @@ from dnncore.backend import (
     Refused,
 )
 from dnncore_cpu_numba.attention import tasks
+from dnncore_cpu_numba.attention.weights_kernel import WeightsKernel
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
@@ -39,6 +40,7 @@ from dnncore_cpu_numba.runtime.program import Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 FAR = 1 << 40  # the diagonal of an operation without causal mask
+LOG2_E = 1.4426950408889634
 EFFICIENCY = 0.5  # of the peak of multiply-adds
 
 
@@ -123,14 +125,16 @@ class _Plan:
     ) -> None:
         """Append a step whose task calls the microkernel.
 
-        across: whether it also calls the microkernel with a transposed left factor; None if its
-        task has no such parameter.
+        across: whether it also calls the microkernel with a transposed left factor; None for the
+        task of the forward direction, which calls the kernel of weights.
         """
         kernel = Microkernel(BEST, self.high, self.vectors, panel=False)
 
         def step() -> list[Step]:
             kernels = {"kernel": kernel.address}
-            if across is not None:
+            if across is None:
+                kernels["weights"] = WeightsKernel(BEST).address
+            else:
                 kernels["across"] = replace(kernel, along="rows").address if across else 0
             return [Step(task, values | kernels, items)]
 
@@ -171,6 +175,7 @@ def _forward(
         "depth": d, "width": v, "queries": queries.address, "keys": keys.address,
         "values": values.address, "dst": dst.address,
         "lse": plan.named["workspace"].address if workspace else 0, "keeps": workspace is not None,
+        "factor": cast("float", op.scale) * LOG2_E,
         "query_strides": _record(queries.desc.strides), "dst_strides": _record(dst.desc.strides),
         "key_head": _head(keys), "value_head": _head(values), "value_panel": k * plan.wide,
     }  # fmt: skip

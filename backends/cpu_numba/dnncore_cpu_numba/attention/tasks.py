@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dnncore_cpu_numba.attention.weights_kernel import STEP, WEIGHTS
 from dnncore_cpu_numba.codegen import vecmath
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32, store_i64
@@ -15,13 +16,13 @@ from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL
 
 ROWS = 56  # most rows of a block
-COLUMNS = 192  # columns of a block; a multiple of the sides of all tiles
+COLUMNS = 192  # columns of a block; a multiple of `STEP` and of the sides of all tiles
 DEPTH = 256  # most elements of a query, a key or a value
-LANES = 16  # maxima of a row that are computed side by side; COLUMNS is a multiple
-_BUFFER, _ROOM, _LINE, _TABLE = ROWS * COLUMNS // 2, ROWS * DEPTH // 2, LANES // 2, 4  # int64
+_BUFFER, _ROOM, _TABLE = ROWS * COLUMNS // 2, ROWS * DEPTH // 2, 4  # int64
 _PER_ROW, _PER_COLUMN = ROWS // 2, COLUMNS // 2
 _ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32("-inf")
 _LARGEST = np.float32("inf")
+_LOG2_E, _LN2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
 
 STRIDES = Record("strides of a tensor", ("n head row column", "elements"))
 COMMON = (
@@ -47,6 +48,8 @@ FORWARD = Record(
     ("query_strides dst_strides", STRIDES),
     ("key_head value_head value_panel", "elements", "from one to the next"),
     ("keeps", "flag", "lse is written"),
+    ("weights", "address", "the kernel of `WEIGHTS`"),
+    ("factor", "float32", "of the queries: the scale, to the base 2"),
 )
 BACKWARD = Record(
     "gradients of attention",
@@ -85,30 +88,21 @@ def _place(strides, n, head, row):
 
 
 @device
-def _take(address, strides, n, head, first, count, width, room):
-    """Copy `count` rows to a buffer. The following rows up to `ROWS` are left as they are."""
+def _take(address, strides, n, head, first, count, width, factor, room):
+    """Copy `count` rows times a factor to a buffer. The rows after them are left as they are."""
     step = strides.column
     for r in range(count):
-        source = address + 4 * _place(strides, n, head, first + r)
-        target = room + 4 * r * width
-        if step == 1:
-            for i in range(width):
-                store_f32(target, i, load_f32(source, i))
-        else:
-            for i in range(width):
-                store_f32(target, i, load_f32(source, i * step))
+        source, target = address + 4 * _place(strides, n, head, first + r), room + 4 * r * width
+        for i in range(width):
+            store_f32(target, i, load_f32(source, i * step) * factor)
 
 
 @device
 def _give(room, factor, address, strides, n, head, row, width):
     """Copy a row times a factor from a buffer."""
     target, step = address + 4 * _place(strides, n, head, row), strides.column
-    if step == 1:
-        for i in range(width):
-            store_f32(target, i, load_f32(room, i) * factor)
-    else:
-        for i in range(width):
-            store_f32(target, i * step, load_f32(room, i) * factor)
+    for i in range(width):
+        store_f32(target, i * step, load_f32(room, i) * factor)
 
 
 @device
@@ -176,11 +170,11 @@ def _finish_scores(params, x, n, head, query, query_step, key, key_step, count):
 
 @task(FORWARD)
 def forward(params, begin, end):
-    """Compute dst and lse of blocks of queries. The sums are scaled if the maximum grows."""
+    """Compute dst and lse of blocks of queries. Scores are in the base 2."""
     depth, width, wide = params.depth, params.width, params.tile_columns
     padded = (width + wide - 1) // wide * wide
     x, queries, sums = stack(_BUFFER), stack(_ROOM), stack(_ROOM)
-    top, total, most, table = stack(_PER_ROW), stack(_PER_ROW), stack(_LINE), stack(_TABLE)
+    top, total, table = stack(_PER_ROW), stack(_PER_ROW), stack(_TABLE)
     _clear(queries, ROWS * DEPTH)
     for item in range(begin, end):
         first = item % params.blocks * params.block
@@ -188,7 +182,8 @@ def forward(params, begin, end):
         head, n = index % params.heads, index // params.heads
         rows = min(params.block, params.rows - first)
         shared = n * (params.heads // params.share) + head // params.share
-        _take(params.queries, params.query_strides, n, head, first, rows, depth, queries)
+        _take(params.queries, params.query_strides, n, head, first, rows, depth, params.factor,
+              queries)  # fmt: skip
         _clear(sums, ROWS * padded)
         for r in range(rows):
             store_f32(top, r, _LOWEST)
@@ -200,9 +195,12 @@ def forward(params, begin, end):
             keys = params.keys + 4 * (shared * params.key_head + start * depth)
             _multiply(params, table, queries, 4 * depth, rows, keys, 4 * wide * depth, panels,
                       depth, x, 4 * COLUMNS, 0)  # fmt: skip
-            for r in range(rows):
-                _softmax(params, x + 4 * COLUMNS * r, sums + 4 * padded * r, padded, most, top,
-                         total, n, head, first, r, start, count)  # fmt: skip
+            _adjust(params, x, rows, n, head, first, start, count)
+            WEIGHTS.call(
+                params.weights, x=x, rows=rows, row=4 * COLUMNS, steps=(count + STEP - 1) // STEP,
+                top=top, total=total, sums=sums, sum_row=4 * padded,
+                sum_vectors=4 * padded // params.vector,
+            )  # fmt: skip
             values = params.values + 4 * (shared * params.value_head + start * wide)
             _multiply(params, table, x, 4 * COLUMNS, rows, values, 4 * params.value_panel,
                       padded // wide, count, sums, 4 * padded, 1)  # fmt: skip
@@ -212,40 +210,23 @@ def forward(params, begin, end):
             _give(sums + 4 * padded * r, factor, params.dst, params.dst_strides, n, head,
                   first + r, width)  # fmt: skip
             if params.keeps:
-                lse = _LOWEST if sum_ == _ZERO else own + vecmath.log(sum_)
+                lse = _LOWEST if sum_ == _ZERO else own * _LN2 + vecmath.log(sum_)
                 store_f32(params.lse, index * params.rows + first + r, lse)
 
 
 @device
-def _softmax(params, x, sums, padded, most, top, total, n, head, first, r, start, count):
-    """Replace the scores of a row by exponentials, and scale the sums of the row."""
-    visible = max(0, min(count, first + r + params.diagonal + 1 - start))
-    _finish_scores(params, x, n, head, first + r, 0, start, 1, visible)
-    whole = (count + LANES - 1) // LANES * LANES
-    for c in range(visible, whole):
-        store_f32(x, c, _LOWEST)
-    before = load_f32(top, r)
-    for i in range(LANES):
-        store_f32(most, i, before)
-    for c in range(0, whole, LANES):
-        for i in range(LANES):
-            score, largest = load_f32(x, c + i), load_f32(most, i)
-            store_f32(most, i, score if score > largest else largest)
-    now = before
-    for i in range(LANES):
-        now = max(now, load_f32(most, i))
-    shift = _ZERO if now == _LOWEST else now
-    added = _ZERO
-    for c in range(whole):
-        weight = vecmath.decay(load_f32(x, c) - shift)
-        store_f32(x, c, weight)
-        added += weight
-    factor = _ONE if now == before else vecmath.decay(before - shift)
-    store_f32(top, r, now)
-    store_f32(total, r, load_f32(total, r) * factor + added)
-    if factor != _ONE:
-        for i in range(padded):
-            store_f32(sums, i, load_f32(sums, i) * factor)
+def _adjust(params, x, rows, n, head, first, start, count):
+    """Add the mask to scores. Those of keys that a query does not see become -inf."""
+    step = params.mask_strides.column
+    for r in range(rows):
+        row, query = x + 4 * COLUMNS * r, first + r
+        visible = max(0, min(count, query + params.diagonal + 1 - start))
+        if params.has_mask:
+            mask = params.mask + 4 * (_place(params.mask_strides, n, head, query) + start * step)
+            for c in range(visible):
+                store_f32(row, c, load_f32(row, c) + load_f32(mask, c * step) * _LOG2_E)
+        for c in range(visible, (count + STEP - 1) // STEP * STEP):
+            store_f32(row, c, _LOWEST)
 
 
 @task(MEANS)
@@ -283,8 +264,8 @@ def backward(params, begin, end):
         whole = params.across != 0
         if whole and first == 0:
             _clear(params.room + 4 * index * share * params.room_head, share * params.room_head)
-        _take(params.x, params.x_strides, n, head, first, rows, depth, x)
-        _take(params.y, params.y_strides, n, head, first, rows, width, y)
+        _take(params.x, params.x_strides, n, head, first, rows, depth, _ONE, x)
+        _take(params.y, params.y_strides, n, head, first, rows, width, _ONE, y)
         _clear(dx, ROWS * deep)
         _clear(dy, ROWS * broad)
         low, high = 0, min(params.columns, first + rows + diagonal)
