@@ -196,7 +196,9 @@ def page() -> Iterator[str]:
     yield from markdown(f"Ignored: {_listed(f'--{name}' for name in sorted(options.HARNESS))}.")
     yield ""
     lacking = [
-        f"--{name}" for name in (*options.COMMON, *options.MATMUL, *options.REORDER, *options.SDPA)
+        f"--{name}"
+        for name in (*options.COMMON, *options.MATMUL, *options.REORDER, *options.SDPA)
+        if options.feature_name(name) != "runtime dims"
     ]
     yield from markdown(f"Options for features that dnncore does not have: {_listed(lacking)}.")
     yield ""

@@ -1,7 +1,9 @@
 """Options of benchdnn without a field in an operation or its attributes.
 
 Options that control benchdnn's own runs are read and ignored. Options for features that dnncore
-does not have make problems `Unsupported`, unless their value has no effect.
+does not have make problems `Unsupported`, unless their value has no effect. The masks of runtime
+dims have none, because a problem has all dims. `DynamicPrimitive` executes a problem whose dims are
+known late.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ _FEATURES = {
     "attr-precomputed-reductions": _Feature("precomputed reductions", _QUANTIZED),
     "encoding": _Feature("sparse encoding", rf"{_ENCODING}(?::{_ENCODING}){{2}}", ":*"),
     "grouped": _Feature("grouped encoding", r"[0-9]+:[0-9]+:[0-9]+(?:\+[0-9]+)*(?::[0-9]+)?"),
-    "runtime_dims_masks": _Feature("runtime dims", r"[0-9]+(?::[0-9]+)?", "0*(?::0*)?"),
-    "runtime-dim-mask": _Feature("runtime dims", "[0-9]+", "0*"),
+    "runtime_dims_masks": _Feature("runtime dims", *[r"[0-9]*(?::[0-9]*)?"] * 2),
+    "runtime-dim-mask": _Feature("runtime dims", *["[0-9]*"] * 2),
     "oflag": _Feature(
         "compensation of weights", r"(?:s8s8|zp)_comp:[0-9]+(?:\+(?:s8s8|zp)_comp:[0-9]+)*"
     ),

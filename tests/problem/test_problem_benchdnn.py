@@ -84,8 +84,8 @@ SAME = {
     "--softmax --dir=bwd_d --alg=logsoftmax 2x3": "--softmax --dir=BWD_D --alg=LOGSOFTMAX 2x3",
     "--reduction --p= --eps= --attr-scratchpad= --attr-fpmath= 2x3:2x1": "--reduction 2x3:2x1",
     "--eltwise --alg=exp --alg= --tag= --mb= --impl= --skip-impl= 2x3": "--eltwise 2x3",
-    "--matmul --runtime_dims_masks=0:0 --encoding=:: --grouped= 2x3:3x4": "--matmul 2x3:3x4",
-    "--reorder --oflag= --cross-engine=none --runtime-dim-mask=0 2x3": "--reorder 2x3",
+    "--matmul --runtime_dims_masks=1:2 --encoding=:: --grouped= 2x3:3x4": "--matmul 2x3:3x4",
+    "--reorder --oflag= --cross-engine=none --runtime-dim-mask=3 2x3": "--reorder 2x3",
     "--ip --attr-acc-mode=strict --attr-rounding-mode= --attr-dropout= ic3oc4": "--ip ic3oc4",
     # benchdnn's own runs
     "--engine=gpu -v5 --mode=P --eltwise --check-ref-impl= --cpu-isa-hints=prefer_ymm 2x3": (

@@ -90,8 +90,8 @@ def test_shapes_after_an_unknown_option_are_left_out_up_to_the_end_of_its_line()
 
 def test_without_a_report_the_first_error_is_raised():
     with pytest.raises(Unsupported) as error:
-        read("--matmul --dt=u8:f32:f32 --runtime_dims_masks=1 --attr-post-ops=add:u8 2x3:3x4 zz")
-    assert error.value.features == ("runtime dims", "data type f32 with u8")
+        read("--matmul --dt=u8:f32:f32 --encoding=csr+0.99:: --attr-post-ops=add:u8 2x3:3x4 zz")
+    assert error.value.features == ("sparse encoding", "data type f32 with u8")
 
 
 def test_a_value_continues_after_a_separator():
