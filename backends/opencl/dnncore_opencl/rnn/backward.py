@@ -10,6 +10,7 @@ from dnncore.backend import RNNBackward
 from dnncore_opencl.gemm.product import Strides
 from dnncore_opencl.rnn.layers import Layers
 from dnncore_opencl.rnn.steps import Part, Parts
+from dnncore_opencl.runtime.launch import Launch
 
 __all__ = ["plan_backward"]
 
@@ -17,7 +18,7 @@ __all__ = ["plan_backward"]
 def plan_backward(layers: Layers, op: RNNBackward) -> None:
     """Append the launches of all layers, from the last one."""
     sizes = layers.sizes
-    step = op.dims["dst_layer"][2]
+    step = layers.dims["dst_layer"][2]
     both = op.direction == "bidirectional_concat"
     diff = layers.given("diff_dst_layer", step)
     above = [diff.at(0, side * sizes.dic * both) for side in range(sizes.directions)]
@@ -30,7 +31,7 @@ def plan_backward(layers: Layers, op: RNNBackward) -> None:
 def _plan_inputs(layers: Layers, layer: int) -> list[Part]:
     """Append the slopes of a layer's input; return them for each direction of the layer below."""
     op, sizes = layers.op, layers.sizes
-    columns, sides = sizes.gates * sizes.dhc, range(sizes.directions)
+    columns, sides = layers.columns, range(sizes.directions)
     z = layers.room("z", sizes.directions * layers.rows, columns)
     if layer and op.has_stacks:
         own = [layers.room(f"slopes {layer % 2} {side}", layers.rows, sizes.slc) for side in sides]
@@ -63,7 +64,7 @@ class _Side:
         self.layers, self.op, self.sizes = layers, op, layers.sizes
         self.place, self.above = (layer, side), above
         rows, sizes, width = layers.rows, layers.sizes, layers.sizes.dhc
-        self.columns = sizes.gates * width
+        self.columns = layers.columns
         self.order = layers.times(side)
         self.z = layers.room("z", sizes.directions * rows, self.columns).at(side * rows)
         self.zq = layers.room("zq", rows, self.columns) if op.is_lbr else self.z
@@ -84,8 +85,7 @@ class _Side:
         """Append the steps, the gradients of weights and the sums."""
         layers, sizes, width = self.layers, self.sizes, self.sizes.dhc
         if sizes.batch:
-            for number in reversed(range(len(self.order))):
-                self._plan_step(number)
+            layers.add(self._steps)
             self._plan_first()
         self._plan_weights()
         bias = layers.optional("diff_bias", *self.place, width)
@@ -112,7 +112,12 @@ class _Side:
         deep = layers.part("weights_iter", *self.place, sizes.dic)
         return {"weights": deep, "source": self.zq.at(time * sizes.batch)}, depth
 
-    def _plan_step(self, number: int) -> None:
+    def _steps(self) -> list[Launch]:
+        """Return the launches of all steps, from the last one."""
+        numbers = reversed(range(len(self.order)))
+        return [one for number in numbers for one in self._step(number)]
+
+    def _step(self, number: int) -> list[Launch]:
         layers, op, sizes, place = self.layers, self.op, self.sizes, self.place
         width, row = sizes.dhc, self.order[number] * sizes.batch
         is_last = number == len(self.order) - 1
@@ -132,22 +137,22 @@ class _Side:
             "new_own": self.own,
         }
         if op.is_lstm:
-            self._plan_lstm(number, parts, slopes, copies, depth)
-        elif op.is_lbr:
-            self._launch("LBR", width, depth, parts | slopes | copies)
-        elif self.is_gru:
-            self._launch("GRU", width, depth, {**parts, **slopes, **copies, "more": None})
-            deep = layers.part("weights_iter", *place, sizes.dic).at(2 * width)
-            product: Parts = {"weights": deep, "source": self.z.at(row, 2 * width)}
-            own = {"own": self.own, "h": h, "attention": None, "pulls": None}
-            self._launch("RESET_OF_GRU", width, width, parts | product | own)
-        else:
-            self._launch("RNN", width, depth, parts | slopes | copies)
+            return self._lstm(number, parts, slopes, copies, depth)
+        if op.is_lbr:
+            return [self._launch("LBR", width, depth, parts | slopes | copies)]
+        if not self.is_gru:
+            return [self._launch("RNN", width, depth, parts | slopes | copies)]
+        deep = layers.part("weights_iter", *place, sizes.dic).at(2 * width)
+        product = {"weights": deep, "source": self.z.at(row, 2 * width)}
+        own = {"own": self.own, "h": h, "attention": None, "pulls": None}
+        return [
+            self._launch("GRU", width, depth, {**parts, **slopes, **copies, "more": None}),
+            self._launch("RESET_OF_GRU", width, width, {**parts, **product, **own}),
+        ]
 
-    def _plan_lstm(
-        self, number: int, parts: Parts, slopes: Parts,
-        copies: Parts, depth: int,
-    ) -> None:  # fmt: skip
+    def _lstm(
+        self, number: int, parts: Parts, slopes: Parts, copies: Parts, depth: int
+    ) -> list[Launch]:
         layers, sizes, place = self.layers, self.sizes, self.place
         width, row = sizes.dhc, self.order[number] * sizes.batch
         is_last = number == len(self.order) - 1
@@ -161,12 +166,13 @@ class _Side:
             "middle": self.middle and self.middle.at(row),
         }
         if self.dh is None:
-            self._launch("LSTM", width, depth, parts | slopes | copies)
-            return
+            return [self._launch("LSTM", width, depth, parts | slopes | copies)]
         dh = self.dh.at(row)
-        self._launch("STATE", sizes.dic, depth, slopes | copies | {"new_own": dh})
-        product: Parts = {"weights": layers.part("weights_projection", *place, width), "source": dh}
-        self._launch("LSTM", width, sizes.dic, parts | product)
+        weights = layers.part("weights_projection", *place, width)
+        return [
+            self._launch("STATE", sizes.dic, depth, {**slopes, **copies, "new_own": dh}),
+            self._launch("LSTM", width, sizes.dic, {**parts, "weights": weights, "source": dh}),
+        ]
 
     def _plan_first(self) -> None:
         """Append the slopes of the states before the first step."""
@@ -176,15 +182,16 @@ class _Side:
         if state:
             product, depth = self._product(0)
             own = {"own": self.own if steps else given, "new_own": state}
-            self._launch("STATE", sizes.dic, depth, product | own)
+            parts = product | own
+            layers.add(lambda: [self._launch("STATE", sizes.dic, depth, parts)])
         if not steps:
             state = layers.optional("diff_src_iter_c", *place, sizes.dhc)
             given = layers.optional("diff_dst_iter_c", *place, sizes.dhc)
             layers.copy(state, given, sizes.batch * sizes.dhc)
 
-    def _launch(self, cell: str, width: int, depth: int, parts: Parts) -> None:
+    def _launch(self, cell: str, width: int, depth: int, parts: Parts) -> Launch:
         cells = self.layers.cells("rnn_backward", cell, 1)
-        self.layers.add(lambda: [cells.launch(width, depth, 0, parts)])
+        return cells.launch(width, depth, 0, parts)
 
     def _before(self, number: int) -> Part | None:
         """Return h before a step; None if it is zero."""
@@ -199,7 +206,7 @@ class _Side:
         if not number:
             return layers.optional("src_iter_c", *self.place, sizes.dhc)
         saved = layers.saved(*self.place)
-        start = self.op.parts["c"].start
+        start = layers.parts["c"].start
         return saved and saved.at(self.order[number - 1] * sizes.batch, start)
 
     # -- products over all steps ----------------------------------------------------------------

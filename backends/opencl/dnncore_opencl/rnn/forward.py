@@ -6,6 +6,7 @@ from dnncore.backend import RNNForward
 from dnncore_opencl.gemm.product import Strides
 from dnncore_opencl.rnn.layers import Layers
 from dnncore_opencl.rnn.steps import Part, Parts
+from dnncore_opencl.runtime.launch import Launch
 
 __all__ = ["plan_forward"]
 
@@ -27,7 +28,7 @@ def _result(layers: Layers, layer: int, side: int) -> Part:
     op, sizes = layers.op, layers.sizes
     if layer == sizes.layers - 1:
         column = side * sizes.dic if op.direction == "bidirectional_concat" else 0
-        return layers.given("dst_layer", op.dims["dst_layer"][2]).at(0, column)
+        return layers.given("dst_layer", layers.dims["dst_layer"][2]).at(0, column)
     if op.has_stacks:
         return layers.room(f"below {layer % 2} {side}", layers.rows, sizes.dic)
     return layers.room(f"below {layer % 2}", layers.rows, sizes.slc).at(0, side * sizes.dic)
@@ -42,7 +43,7 @@ class _Side:
         self.layers, self.op, self.sizes = layers, op, layers.sizes
         self.place = layer, side
         self.out, self.adds = out, adds
-        self.columns = self.sizes.gates * self.sizes.dhc
+        self.columns = layers.columns
         self.z = layers.room("z", layers.rows, self.columns)
         self.saved = layers.saved(layer, side)
         self.middle = layers.room("middle", self.sizes.batch, self.sizes.dhc)
@@ -64,11 +65,18 @@ class _Side:
         for source, target, step in () if order else names:
             final = layers.optional(target, *place, step)
             layers.copy(final, layers.optional(source, *place, step), sizes.batch * step)
-        for number, time in enumerate(order):
-            self._plan_step(number, time, is_last=number == len(order) - 1)
+        for number in (0, 1) if order else ():  # rooms and zeros for all steps
+            self._state(number % len(order))
+        layers.room("c", sizes.batch, sizes.dhc)
+        layers.room("row", sizes.batch, layers.row)
+        self.zeros = layers.zeros(sizes.dic)
+        layers.add(lambda: [one for number in range(len(order)) for one in self._step(number)])
 
-    def _plan_step(self, number: int, time: int, *, is_last: bool) -> None:
+    def _step(self, number: int) -> list[Launch]:
+        """Return the launches of a step."""
         layers, op, sizes, place = self.layers, self.op, self.sizes, self.place
+        order = layers.times(place[1])
+        time, is_last = order[number], number == len(order) - 1
         h = self._state(number - 1) if number else layers.optional("src_iter", *place, sizes.dic)
         parts = {
             "z": self.z.at(time * sizes.batch),
@@ -85,20 +93,18 @@ class _Side:
         if op.has_attention:
             results["attention"] = layers.given("attention", 1).at(time * sizes.batch)
         if op.is_lstm:
-            self._plan_lstm(number, parts, results, is_last=is_last)
-        elif op.is_lbr:
-            self._launch("LBR", 3, h, 0, parts | results)
-        elif op.is_gru:
+            return self._lstm(number, parts, results, is_last=is_last)
+        if op.is_lbr:
+            return [self._launch("LBR", 3, h, 0, parts | results)]
+        if op.is_gru:
             parts["row"] = parts["row"] or layers.room("row", sizes.batch, layers.row)
-            self._launch("GATES_OF_GRU", 2, h, 0, parts | {"middle": self.middle})
-            self._launch("STATE_OF_GRU", 1, self.middle, 2 * sizes.dhc, parts | results)
-        else:
-            self._launch("RNN", 1, h, 0, parts | results)
+            return [
+                self._launch("GATES_OF_GRU", 2, h, 0, parts | {"middle": self.middle}),
+                self._launch("STATE_OF_GRU", 1, self.middle, 2 * sizes.dhc, parts | results),
+            ]
+        return [self._launch("RNN", 1, h, 0, parts | results)]
 
-    def _plan_lstm(
-        self, number: int, parts: Parts, results: Parts,
-        *, is_last: bool,
-    ) -> None:  # fmt: skip
+    def _lstm(self, number: int, parts: Parts, results: Parts, *, is_last: bool) -> list[Launch]:
         layers, sizes, place = self.layers, self.sizes, self.place
         c = layers.room("c", sizes.batch, sizes.dhc)
         final = layers.optional("dst_iter_c", *place, sizes.dhc) if is_last else None
@@ -107,26 +113,27 @@ class _Side:
             "new_c": final or c,
         }
         projection = layers.optional("weights_projection", *place, sizes.dic)
-        given: Parts = results if projection is None else {"middle": self.middle}
-        self._launch("LSTM", 4, parts["h"], 0, parts | given)
-        if projection is not None:
-            cells = layers.cells("rnn_forward", "PROJECTION", 1)
-            own = {**results, "weights": projection, "source": self.middle}
-            layers.add(lambda: [cells.launch(sizes.dic, sizes.dhc, 0, own, self.adds)])
+        if projection is None:
+            return [self._launch("LSTM", 4, parts["h"], 0, parts | results)]
+        cells = layers.cells("rnn_forward", "PROJECTION", 1)
+        own = {**results, "weights": projection, "source": self.middle}
+        return [
+            self._launch("LSTM", 4, parts["h"], 0, {**parts, "middle": self.middle}),
+            cells.launch(sizes.dic, sizes.dhc, 0, own, self.adds),
+        ]
 
     def _launch(
-        self, cell: str, gates: int, source: Part | None, column: int,
-        parts: Parts,
-    ) -> None:  # fmt: skip
-        """Append the launch of a cell with weights from a column on.
+        self, cell: str, gates: int, source: Part | None, column: int, parts: Parts
+    ) -> Launch:
+        """Return the launch of a cell with weights from a column on.
 
         source: of the product; zeros if None.
         """
         layers, sizes = self.layers, self.sizes
         cells = layers.cells("rnn_forward", cell, gates)
         deep = layers.part("weights_iter", *self.place, self.columns).at(0, column)
-        own = {**parts, "weights": deep, "source": source or layers.zeros(sizes.dic)}
-        layers.add(lambda: [cells.launch(sizes.dhc, sizes.dic, sizes.dhc, own, self.adds)])
+        own = {**parts, "weights": deep, "source": source or self.zeros}
+        return cells.launch(sizes.dhc, sizes.dic, sizes.dhc, own, self.adds)
 
     def _state(self, number: int) -> Part:
         """Return h' of a step, by its number: in the workspace, or in one of two rooms."""

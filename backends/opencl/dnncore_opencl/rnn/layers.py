@@ -36,11 +36,16 @@ class Layers:
     """
 
     def __init__(self, engine: Any, op: RNN, transposed: Sequence[str] = ()) -> None:
-        self.engine, self.op, self.sizes = engine, op, op.sizes
+        self.engine, self.op, self.sizes, self.dims = engine, op, op.sizes, op.dims
+        self.columns = self.sizes.gates * self.sizes.dhc
         self.rows = self.sizes.steps * self.sizes.batch
-        self.row = op.parts["h"].stop
+        self.parts = op.parts
+        self.row = self.parts["h"].stop
         self.copies = 0
         self._top = 0
+        self._is_finished = False
+        self._cells: dict[tuple[str, str, int], Cells] = {}
+        self._plans: dict[Any, Plan] = {}
         self._rooms: dict[str, Part] = {}
         self._works: list[Work] = []
         self._after: list[Callable[[], Sequence[Launch]]] = []
@@ -84,13 +89,14 @@ class Layers:
     def optional(self, name: str, layer: int, side: int, step: int) -> Part | None:
         """Return the rows of one layer and direction of a tensor of all; None if it is absent."""
         part = self.tensor(name, step)
-        count = math.prod(self.op.dims[name.removeprefix("diff_")][2:])
+        count = math.prod(self.dims[name.removeprefix("diff_")][2:])
         start = (layer * self.sizes.directions + side) * count
         return part and Part(part.buffer, part.start + start, step)
 
     def room(self, name: str, rows: int, step: int = 1) -> Part:
         """Return the rows of the scratchpad with this name. Layers may share them."""
         if name not in self._rooms:
+            assert not self._is_finished, name
             self._rooms[name] = Part(Scratch(), self._top, 1)
             self._top += -(-rows * step // LINE) * LINE
         return Part(Scratch(), self._rooms[name].start, step)
@@ -113,7 +119,7 @@ class Layers:
         """Return h' of all steps in the workspace."""
         saved = self.saved(layer, side)
         assert saved is not None
-        return saved.at(0, self.op.parts["h"].start)
+        return saved.at(0, self.parts["h"].start)
 
     def times(self, side: int) -> list[int]:
         """Return the steps in the order of a direction."""
@@ -128,9 +134,12 @@ class Layers:
 
     def cells(self, kernel: str, cell: str, gates: int) -> Cells:
         """Return a kernel for steps."""
-        op, batch = self.op, self.sizes.batch
-        own = op.activation, op.alpha, op.flops / 2
-        return Cells(self.engine, kernel, cell, gates, batch, *own)
+        key = kernel, cell, gates
+        if key not in self._cells:
+            op = self.op
+            own = op.activation, op.alpha, op.flops / 2
+            self._cells[key] = Cells(self.engine, *key, self.sizes.batch, *own)
+        return self._cells[key]
 
     def product(
         self, sizes: tuple[int, int, tuple[int, ...]], a: tuple[Part, Strides],
@@ -146,8 +155,17 @@ class Layers:
             self._works.append(lambda start: self._planned(gemm, start))
 
     def _planned(self, gemm: Gemm, start: int) -> tuple[Callable[[], Sequence[Launch]], int]:
-        plan, buffers = _plan(self.engine, gemm, start), {SCRATCH: Scratch()}
-        return lambda: [redirected(one, buffers) for one in plan.launches], plan.scratchpad
+        """Return the work of a product. Equal ones at other places need the same bytes."""
+        key = gemm.m, gemm.n, gemm.k, *(own.strides for own in (gemm.a, gemm.b, gemm.c))
+        key += tuple(own.offset % LINE for own in (gemm.a, gemm.b, gemm.c))
+        if key not in self._plans:
+            self._plans[key] = _plan(self.engine, gemm, start)
+
+        def make() -> Sequence[Launch]:
+            launches = _plan(self.engine, gemm, start).launches
+            return [redirected(one, {SCRATCH: Scratch()}) for one in launches]
+
+        return make, self._plans[key].scratchpad
 
     def sums(self, terms: Part, rows: int, columns: int, target: Part, *, along: int) -> None:
         """Append sums over rows (along 0) or columns (along 1)."""
@@ -180,6 +198,7 @@ class Layers:
 
     def finished(self) -> tuple[Callable[[], list[Launch]], int]:
         """Return the function that makes all launches, and the bytes of the scratchpad."""
+        self._is_finished = True
         start = max(self._top, LINE) * FLOAT
         planned = [work(start) for work in self._works]
         makes = [*(make for make, _ in planned), *self._after]

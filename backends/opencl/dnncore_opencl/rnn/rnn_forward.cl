@@ -14,12 +14,7 @@ __kernel GROUP_SIZE void rnn_forward($parameters)
     PRODUCTS
     OVER_CELLS {
         THIS_CELL
-#if defined(RNN)
-        const float x = total[0] + Z(0);
-        const float y = kind == RELU ? (x > 0.0f ? x : x * alpha)
-                                     : (kind == LOGISTIC ? logistic(x) : tanh(x));
-        STORE_STATE(y)
-#elif defined(LSTM)
+#if GATES == 4 // LSTM
         const float before = READ(c, n, unit);
         const float i = logistic(total[0] + Z(0) + READ(peephole, 0, unit) * before);
         const float f = logistic(total[1] + Z(1) + READ(peephole, 1, unit) * before);
@@ -35,30 +30,35 @@ __kernel GROUP_SIZE void rnn_forward($parameters)
         STORE(new_c, n, unit, after);
         STORE(middle, n, unit, y);
         STORE_STATE(y)
-#elif defined(GATES_OF_GRU)
-        const float u = logistic(total[0] + Z(0)), r_gate = logistic(total[1] + Z(1));
-        STORE_ROW(0, u);
-        STORE_ROW(1, r_gate);
-        STORE(middle, n, unit, r_gate * READ(h, n, unit));
-#elif defined(STATE_OF_GRU)
-        const float u = (1.0f - READ(attention, n, 0)) * AT(row, n)[unit];
-        const float o = tanh(total[0] + Z(2));
-        const float y = u * READ(h, n, unit) + (1.0f - u) * o;
-        STORE_ROW(2, o);
-        STORE_STATE(y)
-#elif defined(LBR)
-        const float u = logistic(total[0] + Z(0)), r_gate = logistic(total[1] + Z(1));
+#elif GATES == 3 // LBR
+        const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
         const float q = total[2] + READ(bias, 3, unit);
-        const float o = tanh(Z(2) + r_gate * q);
+        const float o = tanh(Z(2) + reset * q);
         const float v = (1.0f - READ(attention, n, 0)) * u;
         const float y = v * READ(h, n, unit) + (1.0f - v) * o;
         STORE_ROW(0, u);
-        STORE_ROW(1, r_gate);
+        STORE_ROW(1, reset);
         STORE_ROW(2, o);
         STORE_ROW(3, q);
         STORE_STATE(y)
-#else // the projection of LSTM
-        STORE_STATE(total[0])
+#elif GATES == 2 // the first two gates of GRU
+        const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
+        STORE_ROW(0, u);
+        STORE_ROW(1, reset);
+        STORE(middle, n, unit, reset * READ(h, n, unit));
+#else
+        float y = total[0];
+        if (cell == STATE_OF_GRU) {
+            const float v = (1.0f - READ(attention, n, 0)) * AT(row, n)[unit];
+            const float o = tanh(y + Z(2));
+            y = v * READ(h, n, unit) + (1.0f - v) * o;
+            STORE_ROW(2, o);
+        } else if (cell == RNN) {
+            const float x = y + Z(0);
+            y = kind == RELU ? (x > 0.0f ? x : x * alpha)
+                             : (kind == LOGISTIC ? logistic(x) : tanh(x));
+        } // else the projection of LSTM
+        STORE_STATE(y)
 #endif
     }
 }

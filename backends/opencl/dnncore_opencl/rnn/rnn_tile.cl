@@ -24,7 +24,7 @@
     const int first = get_group_id(1) * ROWS;
 
 #define PLACE                                                                                      \
-    const int r = cell / UNITS, n = first + r, unit = start + cell % UNITS;                        \
+    const int r = at / UNITS, n = first + r, unit = start + at % UNITS;                        \
     if (n >= batch || unit >= width) continue;                                                     \
     float total[GATES];
 
@@ -52,10 +52,10 @@ static inline UNITS_TYPE units_at(const __global float *weights, const int count
         }                                                                                          \
     }
 
-#define OVER_CELLS for (int cell = 0; cell < ROWS * UNITS; ++cell)
+#define OVER_CELLS for (int at = 0; at < ROWS * UNITS; ++at)
 #define THIS_CELL                                                                                  \
     PLACE                                                                                          \
-    ALL_GATES total[g] = ((const float *)&sums[r][g])[cell % UNITS];
+    ALL_GATES total[g] = ((const float *)&sums[r][g])[at % UNITS];
 
 #else
 #define WORKERS (UNITS * SLICES)
@@ -101,10 +101,10 @@ static inline UNITS_TYPE units_at(const __global float *weights, const int count
     }                                                                                              \
     barrier(CLK_LOCAL_MEM_FENCE);
 
-#define OVER_CELLS for (int cell = worker; cell < ROWS * UNITS; cell += WORKERS)
+#define OVER_CELLS for (int at = worker; at < ROWS * UNITS; at += WORKERS)
 #define THIS_CELL                                                                                  \
     PLACE                                                                                          \
-    ALL_GATES total[g] = shared[(r * GATES + g) * UNITS + cell % UNITS];
+    ALL_GATES total[g] = shared[(r * GATES + g) * UNITS + at % UNITS];
 #endif
 
 static inline float logistic(const float z) { return 1.0f / (1.0f + exp(-z)); }

@@ -40,6 +40,11 @@ Parts: TypeAlias = dict[str, Part | None]
 """Tensors of a kernel by name; those that are None or missing are absent."""
 
 ABSENT = Part(Scratch(), 0, 0)
+CELLS = ("RNN", "LSTM", "LBR", "GRU", "GATES_OF_GRU", "STATE_OF_GRU", "RESET_OF_GRU", "STATE",
+         "PROJECTION")  # fmt: skip
+"""Cells and parts of cells, whose places are numbers in the kernels."""
+
+SIZES = ("batch", "width", "depth", "gate_step", "cell", "kind", "adds")
 NAMES = {
     "rnn_forward": (
         ("weights", "source", "z", "bias", "peephole", "attention", "h", "c"),
@@ -72,7 +77,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Cells:
-    """A kernel for cells. cell: the word that selects it; gates: products of each unit.
+    """A kernel for cells. cell: one of `CELLS`; gates: products of each unit.
 
     activation, alpha: of a vanilla RNN. work: multiply-adds of all steps.
     """
@@ -93,7 +98,7 @@ class Cells:
         buffers = {name: Buffer("const float" if name in reads else "float") for name in names}
         starts = {f"{name}_at": LONG for name in names}
         steps = {f"{name}_step": INT for name in names}
-        sizes = dict.fromkeys(("batch", "width", "depth", "gate_step", "kind", "adds"), INT)
+        sizes = dict.fromkeys(SIZES, INT)
         return Schema(**buffers, **starts, **steps, **sizes, alpha=FLOAT)
 
     @cached_property
@@ -106,9 +111,10 @@ class Cells:
         tile = self._tile
         units = {"UNITS_TYPE": vector("float", tile.units)}
         units |= {"LOAD_UNITS(p)": f"vload{tile.units}(0, p)"}
+        cells = {name: place for place, name in enumerate(CELLS)}
         sizes = {"GATES": self.gates, "UNITS": tile.units, "ROWS": tile.rows, "SLICES": tile.slices}
         defines: dict[str, str | int | float] = {
-            self.cell: "",
+            **cells,
             **sizes,
             **(units if tile.slices == 1 else {}),
         }
@@ -128,7 +134,8 @@ class Cells:
         arguments |= {f"{name}_step": part.step for name, part in given.items()}
         arguments |= {
             "batch": self.batch, "width": width, "depth": depth, "gate_step": gate_step,
-            "kind": KINDS[self.activation], "adds": adds, "alpha": self.alpha,
+            "cell": CELLS.index(self.cell), "kind": KINDS[self.activation], "adds": adds,
+            "alpha": self.alpha,
         }  # fmt: skip
         source, tile = given["source"], self._tile
         aligned = not any(n % STRIP for n in (depth, source.start, source.step))
