@@ -69,7 +69,8 @@ class _Side:
             self._state(number % len(order))
         layers.room("c", sizes.batch, sizes.dhc)
         layers.room("row", sizes.batch, layers.row)
-        self.zeros = layers.zeros(sizes.dic)
+        is_given = layers.optional("src_iter", *place, sizes.dic) is not None
+        self.zeros = None if is_given else layers.zeros(sizes.dic)
         layers.add(lambda: [one for number in range(len(order)) for one in self._step(number)])
 
     def _step(self, number: int) -> list[Launch]:

@@ -1,0 +1,77 @@
+"""Recurrent cells as they are planned for GPUs, on the devices at hand; refusals; launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyopencl")
+
+from checks import Target
+from conftest import TARGETS
+
+import dnncore as dnn
+from dnncore.problem import read
+from dnncore.testing import run_case
+
+OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
+IMPL = "opencl:steps"
+
+
+@pytest.fixture(params=OPENCL, ids=str)
+def target(request) -> Target:
+    """Each device."""
+    from dnncore_opencl.devices.pocl import miscompiles_barriers
+
+    if miscompiles_barriers(request.param.engine.native.device):
+        pytest.skip("this driver miscompiles barriers in loops")
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--alg=VANILLA_LSTM l1t2mb1_sic20slc20dhc20dic20",  # one row, strips of k
+        "--alg=VANILLA_LSTM --with-projection=true l1t2mb3_sic8slc8dhc12dic8",
+        "--alg=VANILLA_GRU l1t2mb18_sic5slc5dhc5dic5",  # three tiles of eight rows
+        "--alg=LBR_GRU l1t2mb35_sic12slc12dhc12dic12",  # three tiles of sixteen rows
+    ],
+)
+def test_work_items_share_products(target, planned_for_gpus, text):
+    for direction in ("FWD_D", "BWD_DW"):
+        (problem,) = read(f"--rnn --dir={direction} {text}")
+        result = run_case(problem, target.engine, impl=IMPL, checks=["integers", "random"])
+        assert result.executed
+        assert not result.failures
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("--attr-post-ops=relu l1t1mb1_slc1", "takes no post-ops"),
+        ("l1t1mb1_slc0dhc1", "has no cells without channels"),
+    ],
+)
+def test_refusals(text, reason):
+    (problem,) = read(f"--rnn {text}")
+    with pytest.raises(dnn.NoImplementation, match=reason):
+        dnn.PrimitiveDesc(problem.op, OPENCL[0].engine, problem.attr, impl=IMPL)
+
+
+def test_a_step_that_is_absent_costs_no_launch():
+    """The launches are products, a step each, and the slope of the first state."""
+    (problem,) = read("--rnn --dir=BWD_DW --alg=LBR_GRU l1t3mb2_slc4")
+    engine = OPENCL[0].engine
+
+    def kernels(op) -> list[str]:
+        pd = dnn.PrimitiveDesc(op, engine, impl=IMPL)
+        return [one.kernel for one in pd.primitive().executable.launches]
+
+    assert kernels(problem.op).count("rnn_backward") == 4
+    without = replace(problem.op, diff_src_iter=None, diff_src_layer=None, diff_bias=None)
+    assert kernels(without).count("rnn_backward") == 3
+    assert set(kernels(without)) == {"rnn_backward", "gemm_cpu"}
+    assert np.isfinite(dnn.PrimitiveDesc(without, engine, impl=IMPL).seconds)
