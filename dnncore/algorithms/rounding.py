@@ -136,7 +136,7 @@ class Noise:
     @classmethod
     def within(cls, limit: Array) -> Noise:
         """Return a noise of which only the limit is known; the limit is also its rms."""
-        return cls(limit, limit)
+        return cls(limit, np.array(limit))  # a copy, because callers change parts in place
 
 
 def summed(terms: Any, total: Array, norm: Array, *, cut_off: bool = False) -> Noise:

@@ -249,13 +249,17 @@ def _through(
     x = x.astype(np.float64)
     reach = error.limit + 2 * ROUNDOFF * np.abs(x)  # at least the distance of adjacent float32
     y = value(x)
-    grown = np.maximum(np.abs(value(x + reach) - y), np.abs(value(x - reach) - y))
+    ends = [(end, value(end)) for end in (x - reach, x + reach)]
+    grown = np.maximum(*(np.abs(at_end - y) for _, at_end in ends))
     grown = np.where(error.limit == 0, 0.0, grown)
     grown = np.where(np.isnan(error.limit), np.nan, grown)  # NaN means an unknown error
     slope = np.divide(grown, reach, out=np.zeros_like(grown), where=reach > 0)
     if exact and quantized.is_exact(step):
         return y, Noise(grown, slope * error.rms)
     own = POST_OPS[step.kind].error(step, x, y, old)
+    for end, at_end in ends:  # the rounded number may be far from y, if the step is steep
+        other = POST_OPS[step.kind].error(step, end, at_end, old)
+        own = np.where(error.limit > 0, np.fmax(own, other), own)
     if np.any(own > 0):  # a small rounded result may be replaced by 0
         own = own + LEAST_NORMAL
     return y, Noise(grown, slope * error.rms) + Noise.within(own)

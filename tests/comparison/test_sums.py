@@ -9,7 +9,7 @@ pytest.importorskip("numba")
 
 from simulated_sums import KINDS, WAYS, simulate
 
-from dnncore.algorithms.rounding import ROUNDOFF, SUM_LIMIT, positive_sum, summed
+from dnncore.algorithms.rounding import ROUNDOFF, SUM_LIMIT, Noise, positive_sum, summed
 
 
 def probability_of_the_integral(x):
@@ -68,3 +68,9 @@ def test_noise_adds_up():
     both = one + one * 2.0
     assert both.limit == pytest.approx(3 * one.limit)
     assert both.rms == pytest.approx(5**0.5 * one.rms)
+
+
+def test_parts_of_a_noise_change_separately():
+    noise = Noise.within(np.zeros(3))
+    noise.limit[1] = 2.0
+    assert noise.rms[1] == 0.0
