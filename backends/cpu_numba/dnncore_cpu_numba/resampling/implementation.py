@@ -111,13 +111,35 @@ def _image(desc: MemoryDesc, convert: int) -> dict[str, int]:
 
 
 def _table(taps: Taps) -> dict[str, Any]:
-    starts = np.cumsum([0, *map(len, taps.weights)])
+    counts = np.array([len(row) for row in taps.weights], np.int64)
+    starts = np.concatenate(([0], np.cumsum(counts)))
     weights = [weight for row in taps.weights for weight in row]
+    places, shares = _two_taps(taps)
     return {
         "firsts": Table(np.array(taps.firsts, np.int64)),
         "starts": Table(starts.astype(np.int64)),
         "weights": Table(np.array(weights, np.float32)),
-    }
+        "taps": len(places), "places": Table(places), "shares": Table(shares),
+        "pixels": counts.size,
+    }  # fmt: skip
+
+
+def _two_taps(taps: Taps) -> tuple[Any, Any]:
+    """Return inputs and weights of two taps per result, or of one if all results are copies.
+
+    Nothing if a result has no tap or more. If it has one, this tap is repeated, each with half its
+    weight, because other inputs may be infinite.
+    """
+    counts = set(map(len, taps.weights))
+    firsts = np.array(taps.firsts, np.int32)
+    if counts == {1} and all(row == (1.0,) for row in taps.weights):
+        return firsts[None], np.ones((1, firsts.size), np.float32)
+    if not counts <= {1, 2} or not counts:
+        return np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32)
+    pairs = [row if len(row) == 2 else (row[0] / 2, row[0] / 2) for row in taps.weights]
+    shares = np.array(pairs, np.float32).T
+    others = firsts + np.array([len(row) - 1 for row in taps.weights], np.int32)
+    return np.stack([firsts, others]), np.ascontiguousarray(shares)
 
 
 TABLE = (ResamplingImplementation(),)

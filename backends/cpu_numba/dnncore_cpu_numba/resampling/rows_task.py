@@ -30,6 +30,10 @@ TAPS = Record(
     "taps of a dim",
     ("firsts starts", "address", "per result: its first input, its first weight; int64"),
     ("weights", "address", "f32"),
+    ("taps", "count", "of every result, in the tables below: 1 for copies, 2, or 0"),
+    ("places", "address", "inputs; int32; per tap those of all results"),
+    ("shares", "address", "weights of these inputs; f32"),
+    ("pixels", "count", "results in the tables"),
 )
 IMAGE = Record(
     "image", ("plane row pixel", "bytes"), ("size", "bytes", "of an element"),
@@ -159,6 +163,10 @@ def _pixels(taps, x, stop, first, window, inner, into, target, result):
     Results of f32 are written directly, others to `result`.
     """
     direct = into.convert == 0
+    if inner == 1 and taps.taps > 0 and (not direct or into.pixel == 4):
+        start = target + 4 * x if direct else result
+        _by_tables(taps, x, stop, window - 4 * first, start)
+        return
     for p in range(x, stop):
         w0, wn = load_i64(taps.starts, p), load_i64(taps.starts, p + 1)
         pixel = target + p * into.pixel if direct else result + 4 * (p - x) * inner
@@ -184,6 +192,23 @@ def _pixels(taps, x, stop, first, window, inner, into, target, result):
             for i in range(inner):
                 store_f32(pixel, i, weight * load_f32(row, i))
             _add_taps(taps.weights, w0 + 1, wn, row + 4 * inner, pixel, inner)
+
+
+@device
+def _by_tables(taps, x, stop, row, result):
+    """Sum two elements of a row, or copy one. row: the address of element 0."""
+    count = stop - x
+    places, shares = taps.places + 4 * x, taps.shares + 4 * x
+    step = 4 * taps.pixels
+    if taps.taps == 1:
+        for p in range(count):
+            store_i32(result, p, load_i32(row, load_i32(places, p)))
+    else:
+        others, rest = places + step, shares + step
+        for p in range(count):
+            value = load_f32(shares, p) * load_f32(row, load_i32(places, p))
+            value += load_f32(rest, p) * load_f32(row, load_i32(others, p))
+            store_f32(result, p, value)
 
 
 @device
