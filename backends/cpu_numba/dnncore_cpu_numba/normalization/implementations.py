@@ -35,6 +35,7 @@ from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_op
 from dnncore_cpu_numba.elementwise.post_ops import Stage, binary, eltwise
 from dnncore_cpu_numba.rows import tasks
 from dnncore_cpu_numba.rows.statistics import Statistics
+from dnncore_cpu_numba.rows.whole import Whole, whole_sets
 from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
@@ -136,7 +137,8 @@ class _Forward(_Plan):
         if self.is_scaled:
             self.source = op.src.with_data_type("f32").with_offset0(0)
             self.src_room = self._room(self.source.nbytes)
-        if not op.use_global_stats:
+        self.whole = None if self.is_scaled else whole_sets(op)
+        if not op.use_global_stats and self.whole is None:
             self.statistics = Statistics(op.src.dims, self.places.sets, {"x": self.source})
             self.room = self._room(self.statistics.nbytes)
 
@@ -153,6 +155,10 @@ class _Forward(_Plan):
             scale = named["src_scales"]
             steps += chain_steps(op.src.dims, [own, src, scale], [binary("mul", 2)])
             src = own
+        if self.whole is not None:
+            rooms = {"mean": self.mean.address, "variance": self.variance.address, "factor": 0}
+            one = self.whole.forward(op, src, result, rooms, named)
+            return [one, *self._kept_statistics(named)]
         steps += self._statistics(named, src)
         return steps + self._apply(named, src, result)
 
@@ -179,6 +185,9 @@ class _Forward(_Plan):
         yield from self.statistics.steps(self.room, {"x": src}, kinds)
         rooms = [one.address for one in (self.mean, self.variance, self.factor)]
         yield self.statistics.combined(self.room, False, op.epsilon, *rooms)
+        yield from self._kept_statistics(named)
+
+    def _kept_statistics(self, named: Tensors) -> Iterator[Step]:
         for name, room in (("mean", self.mean), ("variance", self.variance)):
             if name in named:
                 yield from self._kept(named[name], room)
@@ -228,7 +237,10 @@ class _Backward(_Plan):
         self.of_sets: Statistics | None = None
         self.of_channels: Statistics | None = None
         wants_vectors = op.diff_scale is not None or op.diff_shift is not None
-        if not op.use_global_stats or (wants_vectors and places.is_channel):
+        self.whole = whole_sets(op)
+        if self.whole is not None:
+            wants_vectors = False
+        elif not op.use_global_stats or (wants_vectors and places.is_channel):
             own = dict(plain)
             if op.scale is not None and not places.is_channel:
                 own["weight"] = places.per_channel(op.scale)
@@ -243,7 +255,8 @@ class _Backward(_Plan):
             Tensor(self._room(channels), MemoryDesc((op.channels,), "f32")) for _ in range(2)
         ]
         plans = [plan for plan in (self.of_sets, self.of_channels) if plan is not None]
-        self.room = self._room(max((plan.nbytes for plan in plans), default=0))
+        least = self.whole.nbytes if self.whole else 0
+        self.room = self._room(max((plan.nbytes for plan in plans), default=least))
         self.masked = None
         if workspace is not None:
             desc = op.src.with_data_type("f32").with_offset0(0)
@@ -266,6 +279,9 @@ class _Backward(_Plan):
             "source": self.variance.address, "target": self.factor.address, "epsilon": op.epsilon,
         }  # fmt: skip
         yield Step(tasks.factors, values, self.count, grain=1024)
+        if self.whole is not None:
+            yield from self._by_whole_sets(self.whole, named, result)
+            return
         if self.scale is not None:
             vector = _vector(self.places, named["scale"])
             yield from chain_steps(self.places.sets, [self.scale, vector], [])
@@ -278,6 +294,15 @@ class _Backward(_Plan):
         if self.of_sets is not None:
             yield from self._of_sets(named, read)
         yield from self._apply(named, result, dims)
+
+    def _by_whole_sets(self, whole: Whole, named: Tensors, result: Tensor) -> Iterator[Step]:
+        rooms = {"mean": self.mean.address, "variance": 0, "factor": self.factor.address}
+        src, diff = named["src"], named["diff_dst"]
+        yield whole.backward(self.op, src, diff, result, rooms, named, self.room)
+        if "diff_scale" in named or "diff_shift" in named:
+            first, second = self.vectors
+            yield whole.joined(self.room, first.address, second.address)
+            yield from self._vector_outputs(named, first, second, None)
 
     def _of_sets(self, named: Tensors, read: Tensors) -> Iterator[Step]:
         op, plan = self.op, self.of_sets

@@ -1,0 +1,121 @@
+"""Layer and group normalization of sets that lie in one piece of memory: memory is read once.
+
+The number of parts depends only on the problem, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import GroupNormalization, LayerNormalization, MemoryDesc
+from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
+from dnncore_cpu_numba.rows import whole_tasks
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+MOST = 1 << 16  # elements of a set: with diff_dst and the result they fit in a core's cache
+_PARTS = 64  # most parts of a gradient
+_ROWS = 16  # least sets of a part whose sums have as many elements as a set
+_GRAIN = 4096  # least elements of a thread's part
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Sets of `runs` runs of `count` elements. groups: sets after which scale repeats."""
+
+    sets: int
+    runs: int
+    count: int
+    groups: int
+    per_element: bool
+
+    @property
+    def vector(self) -> int:
+        """The number of elements of scale."""
+        return self.count if self.per_element else self.groups * self.runs
+
+    @property
+    def parts(self) -> int:
+        """The number of parts of a gradient."""
+        return max(1, min(_PARTS, self.sets // (_ROWS if self.per_element else 1)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums of all parts."""
+        return 8 * self.parts * self.vector
+
+    def forward(
+        self, op: Any, src: Tensor, result: Tensor, rooms: dict[str, Param], vectors: Any
+    ) -> Step:
+        """Return the step that computes statistics and the result."""
+        values = self._values(op, src, result, rooms, vectors) | {"diff": 0, "sums": 0}
+        grain = -(-_GRAIN // (self.runs * self.count))
+        return Step(whole_tasks.normalize_sets, values, self.sets, grain=grain)
+
+    def backward(
+        self, op: Any, src: Tensor, diff: Tensor, result: Tensor, rooms: dict[str, Param],
+        vectors: Any, sums: Param,
+    ) -> Step:  # fmt: skip
+        """Return the step that computes the gradient of src and the sums of all parts."""
+        values = self._values(op, src, result, rooms, vectors)
+        values |= {"diff": diff.address, "sums": sums}
+        return Step(whole_tasks.differentiate_sets, values, self.parts, grain=1)
+
+    def joined(self, sums: Param, shift: Param, scale: Param) -> Step:
+        """Return the step that adds up the gradients of shift and scale."""
+        values = {
+            "sums": sums, "parts": self.parts, "vector": self.vector, "shift": shift,
+            "scale": scale,
+        }  # fmt: skip
+        return Step(whole_tasks.join_parts, values, self.vector, grain=256)
+
+    def _values(
+        self, op: Any, src: Tensor, result: Tensor, rooms: dict[str, Param], vectors: Any
+    ) -> dict[str, Any]:
+        own = {
+            name: vectors[key].address if key in vectors else Table(np.full(self.vector, absent))
+            for name, key, absent in (
+                ("weight", "scale", np.float32(1)), ("shift", "shift", np.float32(0)),
+            )
+        }  # fmt: skip
+        nbytes = 4 * self.sets * self.runs * self.count * (2 if "dst" in vars(op) else 3)
+        return {
+            "x": src.address, "y": result.address, **rooms, **own, "runs": self.runs,
+            "count": self.count, "groups": self.groups, "per_element": self.per_element,
+            "centred": op.has_mean, "streamed": nbytes >= STREAM_BYTES, "epsilon": op.epsilon,
+            "sets": self.sets, "parts": self.parts, "vector": self.vector,
+        }  # fmt: skip
+
+
+def whole_sets(op: Any) -> Whole | None:
+    """Return the sets of an operation if they are dense, f32 and fit in the cache."""
+    tensors = {row.name: desc for row, desc in op.tensors()}
+    if op.use_global_stats or not op.source.nelems:
+        return None
+    names = ("src", "dst", "diff_dst", "diff_src")
+    if not all(_is_dense(tensors[name]) for name in names if name in tensors):
+        return None
+    vectors = [tensors[name] for name in ("scale", "shift") if name in tensors]
+    if not all(desc.data_type == "f32" and desc.strides == (1,) for desc in vectors):
+        return None
+    dims = op.source.dims
+    if isinstance(op, LayerNormalization):
+        whole = Whole(op.source.nelems // dims[-1], 1, dims[-1], 1, per_element=True)
+    elif isinstance(op, GroupNormalization):
+        runs = dims[1] // op.groups
+        count = op.source.nelems // (dims[0] * dims[1])
+        whole = Whole(dims[0] * op.groups, runs, count, op.groups, per_element=False)
+    else:
+        return None
+    return whole if whole.runs * whole.count <= MOST else None
+
+
+def _is_dense(desc: MemoryDesc) -> bool:
+    return (
+        desc.data_type == "f32"
+        and desc.strides == MemoryDesc(desc.dims).strides
+        and not (desc.inner_blocks)
+    )
