@@ -123,7 +123,8 @@ def test_one_outlier_leaves_the_variance_of_the_others(target):
     ("length", "wanted", "rms"), [(20, "CH", False), (1000, "H", False), (1000, "C", True)]
 )
 def test_rows_are_read_once_for_all_gradients(target, monkeypatch, length, wanted, rms):
-    monkeypatch.setattr("dnncore_opencl.normalization.rows.THREADS", 1)
+    for name in ("THREADS", "SHORT"):
+        monkeypatch.setattr(f"dnncore_opencl.normalization.rows.{name}", 1)
     desc, vector, rows = dnn.MemoryDesc((50, length)), dnn.MemoryDesc((length,)), 50
     sums = {"C": {"diff_scale": vector}, "H": {"diff_shift": vector}}
     tensors = {"scale": vector} if "C" in wanted else {}

@@ -53,7 +53,7 @@ class Whole:
         """Return the step that computes statistics and the result."""
         values = self._values(op, src, result, rooms, vectors) | {"diff": 0, "sums": 0}
         grain = -(-_GRAIN // (self.runs * self.count))
-        return Step(whole_tasks.normalize_sets, values, self.sets, grain=grain)
+        return Step(whole_tasks.NORMALIZE[self.per_element], values, self.sets, grain=grain)
 
     def backward(
         self, op: Any, src: Tensor, diff: Tensor, result: Tensor, rooms: dict[str, Param],
@@ -62,7 +62,7 @@ class Whole:
         """Return the step that computes the gradient of src and the sums of all parts."""
         values = self._values(op, src, result, rooms, vectors)
         values |= {"diff": diff.address, "sums": sums}
-        return Step(whole_tasks.differentiate_sets, values, self.parts, grain=1)
+        return Step(whole_tasks.DIFFERENTIATE[self.per_element], values, self.parts, grain=1)
 
     def joined(self, sums: Param, shift: Param, scale: Param) -> Step:
         """Return the step that adds up the gradients of shift and scale."""
@@ -84,7 +84,7 @@ class Whole:
         nbytes = 4 * self.sets * self.runs * self.count * (2 if "dst" in vars(op) else 3)
         return {
             "x": src.address, "y": result.address, **rooms, **own, "runs": self.runs,
-            "count": self.count, "groups": self.groups, "per_element": self.per_element,
+            "count": self.count, "groups": self.groups,
             "centred": op.has_mean, "streamed": nbytes >= STREAM_BYTES, "epsilon": op.epsilon,
             "sets": self.sets, "parts": self.parts, "vector": self.vector,
         }  # fmt: skip

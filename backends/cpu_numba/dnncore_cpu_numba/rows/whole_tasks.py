@@ -2,7 +2,7 @@
 
 A set is read once and stays in the cache, while its statistics, the results and its share of the
 gradients of scale and shift are computed. It consists of runs. Scale and shift have one number per
-element of a run (`per_element`), or one per run.
+element of a run, or one per run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETS = Record(
     ("weight shift", "address", "f32"),
     ("runs count", "count", "of a set, and elements of each"),
     ("groups", "count", "sets after which scale and shift repeat"),
-    ("per_element centred streamed", "flag"),
+    ("centred streamed", "flag"),
     ("epsilon", "float32"),
     ("sets parts", "count"),
     ("sums", "address", "per part: gradients of shift, then of scale; f32"),
@@ -78,37 +78,49 @@ def _write(room, y, count):
         stream_row(room, y, count)
 
 
-@task(SETS)
-def normalize_sets(params, begin, end):
-    """Compute statistics and results of some sets."""
-    runs, count = params.runs, params.count
-    size = runs * count
-    room = stack(_ROOM)
-    for item in range(begin, end):
-        x, y = params.x + 4 * item * size, params.y + 4 * item * size
-        prefetch(x + 4 * size, min(4 * size, _AHEAD))
-        mean, variance = _statistics(x, size, params.centred)
-        store_f32(params.mean, item, np.float32(mean))
-        store_f32(params.variance, item, np.float32(variance))
-        centre = np.float32(mean)
-        factor = np.float32(1.0 / np.sqrt(variance + np.float64(params.epsilon)))
-        channel = item % params.groups * runs
-        for run in range(runs):
-            for start in range(run * count, (run + 1) * count, CHUNK):
-                width = min(CHUNK, (run + 1) * count - start)
-                source, target = x + 4 * start, y + 4 * start
-                place = room if params.streamed != 0 else target
-                if params.per_element != 0:
-                    weight, shift = params.weight + 4 * start, params.shift + 4 * start
-                    for i in range(width):
-                        value = (load_f32(source, i) - centre) * factor
-                        store_f32(place, i, value * load_f32(weight, i) + load_f32(shift, i))
-                else:
-                    own = factor * load_f32(params.weight, channel + run)
-                    rest = load_f32(params.shift, channel + run)
-                    for i in range(width):
-                        store_f32(place, i, (load_f32(source, i) - centre) * own + rest)
-                _write(place, target, width)
+@device
+def _elements(x, weight, shift, place, centre, factor, count):
+    for i in range(count):
+        value = (load_f32(x, i) - centre) * factor
+        store_f32(place, i, value * load_f32(weight, i) + load_f32(shift, i))
+
+
+@device
+def _run(x, weight, shift, place, centre, factor, count):
+    own, rest = factor * load_f32(weight, 0), load_f32(shift, 0)
+    for i in range(count):
+        store_f32(place, i, (load_f32(x, i) - centre) * own + rest)
+
+
+def _normalize(per_element: bool):
+    results = _elements if per_element else _run
+
+    def normalize(params, begin, end):
+        runs, count = params.runs, params.count
+        size = runs * count
+        room = stack(_ROOM)
+        for item in range(begin, end):
+            x, y = params.x + 4 * item * size, params.y + 4 * item * size
+            prefetch(x + 4 * size, min(4 * size, _AHEAD))
+            mean, variance = _statistics(x, size, params.centred)
+            store_f32(params.mean, item, np.float32(mean))
+            store_f32(params.variance, item, np.float32(variance))
+            factor = np.float32(1.0 / np.sqrt(variance + np.float64(params.epsilon)))
+            channel = item % params.groups * runs
+            for run in range(runs):
+                for start in range(run * count, (run + 1) * count, CHUNK):
+                    width = min(CHUNK, (run + 1) * count - start)
+                    source, target = x + 4 * start, y + 4 * start
+                    place = room if params.streamed != 0 else target
+                    own = 4 * (start if per_element else channel + run)
+                    results(
+                        source, params.weight + own, params.shift + own, place,
+                        np.float32(mean), factor, width,
+                    )  # fmt: skip
+                    _write(place, target, width)
+
+    normalize.__name__ = "normalize_rows" if per_element else "normalize_runs"
+    return task(SETS)(normalize)
 
 
 @device
@@ -130,76 +142,89 @@ def _per_element(x, diff, weight, of_shift, of_scale, mean, factor, count):
 
 
 @device
-def _per_run(x, diff, mean, factor, count):
+def _per_run(x, diff, weight, of_shift, of_scale, mean, factor, count):
+    """The same with one scale for all elements."""
     total, product = ZERO, ZERO
     for i in range(count):
         d = load_f32(diff, i)
         total += d
         product += d * ((load_f32(x, i) - mean) * factor)
-    return total, product
+    store_f32(of_shift, 0, load_f32(of_shift, 0) + total)
+    store_f32(of_scale, 0, load_f32(of_scale, 0) + product)
+    own = load_f32(weight, 0)
+    return total * own, product * own
 
 
-@task(SETS)
-def differentiate_sets(params, begin, end):
-    """Compute all gradients of some parts of the sets."""
-    runs, count, vector = params.runs, params.count, params.vector
-    size = runs * count
-    room = stack(_ROOM)
-    for part in range(begin, end):
-        of_shift = params.sums + 8 * part * vector
-        of_scale = of_shift + 4 * vector
-        for i in range(2 * vector):
-            store_f32(of_shift, i, ZERO)
-        for item in range(
-            params.sets * part // params.parts, params.sets * (part + 1) // params.parts
-        ):
-            offset = 4 * item * size
-            x, diff, y = params.x + offset, params.diff + offset, params.y + offset
-            prefetch(x + 4 * size, min(4 * size, _AHEAD))
-            prefetch(diff + 4 * size, min(4 * size, _AHEAD))
-            mean = load_f32(params.mean, item) if params.centred != 0 else ZERO
-            factor = load_f32(params.factor, item)
-            channel = item % params.groups * runs
-            total, product = 0.0, 0.0
-            for run in range(runs):
-                a, b = 0.0, 0.0
-                for start in range(run * count, (run + 1) * count, CHUNK):
-                    width, at = min(CHUNK, (run + 1) * count - start), 4 * start
-                    if params.per_element != 0:
-                        one, two = _per_element(
-                            x + at, diff + at, params.weight + at, of_shift + at, of_scale + at,
-                            mean, factor, width,
+@device
+def _elements_of_gradient(x, diff, weight, place, mean, average, slope, factor, count):
+    for i in range(count):
+        taken = average + (load_f32(x, i) - mean) * slope
+        store_f32(place, i, (load_f32(diff, i) * load_f32(weight, i) - taken) * factor)
+
+
+@device
+def _run_of_gradient(x, diff, weight, place, mean, average, slope, factor, count):
+    own = load_f32(weight, 0)
+    for i in range(count):
+        taken = average + (load_f32(x, i) - mean) * slope
+        store_f32(place, i, (load_f32(diff, i) * own - taken) * factor)
+
+
+def _differentiate(per_element: bool):
+    sums = _per_element if per_element else _per_run
+    results = _elements_of_gradient if per_element else _run_of_gradient
+
+    def differentiate(params, begin, end):
+        runs, count, vector = params.runs, params.count, params.vector
+        size = runs * count
+        room = stack(_ROOM)
+        for part in range(begin, end):
+            of_shift = params.sums + 8 * part * vector
+            of_scale = of_shift + 4 * vector
+            for i in range(2 * vector):
+                store_f32(of_shift, i, ZERO)
+            first = params.sets * part // params.parts
+            for item in range(first, params.sets * (part + 1) // params.parts):
+                offset = 4 * item * size
+                x, diff, y = params.x + offset, params.diff + offset, params.y + offset
+                prefetch(x + 4 * size, min(4 * size, _AHEAD))
+                prefetch(diff + 4 * size, min(4 * size, _AHEAD))
+                mean = load_f32(params.mean, item) if params.centred != 0 else ZERO
+                factor = load_f32(params.factor, item)
+                channel = item % params.groups * runs
+                total, product = 0.0, 0.0
+                for run in range(runs):
+                    for start in range(run * count, (run + 1) * count, CHUNK):
+                        width, at = min(CHUNK, (run + 1) * count - start), 4 * start
+                        own = at if per_element else 4 * (channel + run)
+                        one, two = sums(
+                            x + at, diff + at, params.weight + own, of_shift + own,
+                            of_scale + own, mean, factor, width,
                         )  # fmt: skip
-                    else:
-                        one, two = _per_run(x + at, diff + at, mean, factor, width)
-                    a += np.float64(one)
-                    b += np.float64(two)
-                if params.per_element == 0:
-                    place = channel + run
-                    store_f32(of_shift, place, load_f32(of_shift, place) + np.float32(a))
-                    store_f32(of_scale, place, load_f32(of_scale, place) + np.float32(b))
-                    own = load_f32(params.weight, place)
-                    a, b = a * np.float64(own), b * np.float64(own)
-                total += a
-                product += b
-            average = np.float32(total / size) if params.centred != 0 else ZERO
-            slope = np.float32(product / size) * factor
-            for run in range(runs):
-                own = ZERO if params.per_element != 0 else load_f32(params.weight, channel + run)
-                for start in range(run * count, (run + 1) * count, CHUNK):
-                    width, at = min(CHUNK, (run + 1) * count - start), 4 * start
-                    place = room if params.streamed != 0 else y + at
-                    if params.per_element != 0:
-                        for i in range(width):
-                            g = load_f32(diff + at, i) * load_f32(params.weight + at, i)
-                            taken = average + (load_f32(x + at, i) - mean) * slope
-                            store_f32(place, i, (g - taken) * factor)
-                    else:
-                        for i in range(width):
-                            taken = average + (load_f32(x + at, i) - mean) * slope
-                            g = load_f32(diff + at, i) * own
-                            store_f32(place, i, (g - taken) * factor)
-                    _write(place, y + at, width)
+                        total += np.float64(one)
+                        product += np.float64(two)
+                average = np.float32(total / size) if params.centred != 0 else ZERO
+                slope = np.float32(product / size) * factor
+                for run in range(runs):
+                    for start in range(run * count, (run + 1) * count, CHUNK):
+                        width, at = min(CHUNK, (run + 1) * count - start), 4 * start
+                        own = at if per_element else 4 * (channel + run)
+                        place = room if params.streamed != 0 else y + at
+                        results(
+                            x + at, diff + at, params.weight + own, place, mean, average, slope,
+                            factor, width,
+                        )  # fmt: skip
+                        _write(place, y + at, width)
+
+    differentiate.__name__ = "differentiate_rows" if per_element else "differentiate_runs"
+    return task(SETS)(differentiate)
+
+
+NORMALIZE = {per_element: _normalize(per_element) for per_element in (False, True)}
+"""The tasks that compute statistics and results of some sets."""
+
+DIFFERENTIATE = {per_element: _differentiate(per_element) for per_element in (False, True)}
+"""The tasks that compute all gradients of some parts of the sets."""
 
 
 PARTS = Record(

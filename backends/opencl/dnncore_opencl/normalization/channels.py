@@ -20,7 +20,8 @@ from dnncore_opencl.rows.rows import LARGEST_GROUP, Rows, Tensors, row_launch, s
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.schema import Scratch
 
-HELD_FORWARD, HELD_BACKWARD = 8, 4  # most vectors of a tensor that a work-item holds
+HELD_FORWARD, HELD_BACKWARD = 8, 16  # most vectors of a tensor that a work-item holds
+GROUP_FORWARD, GROUP_BACKWARD = 1024, 512  # most work-items; a gradient holds two tensors
 VECTORS_EACH = 4  # per work-item, if a set is small
 LEAST_GROUP = 64  # work-items
 WARP = 32
@@ -54,10 +55,12 @@ class Channels:
     def shares(self) -> tuple[Shares, int]:
         """Return the work-items of a channel, and the vectors that each of them holds."""
         vectors = -(-self.rows.length // self.rows.lanes)
-        limit = min(LARGEST_GROUP, self.plan.engine.device.limits["max_work_group"])
+        limit = GROUP_FORWARD if self.is_forward else GROUP_BACKWARD
+        limit = max(limit, self.span * _least_workers(self.span))
+        limit = min(limit, self.plan.engine.device.limits["max_work_group"])
         workers = max(power_of_two(-(-vectors // VECTORS_EACH)), LEAST_GROUP // self.span)
-        least = WARP if self.span & (self.span - 1) else max(1, WARP // self.span)
-        workers = max(min(workers, power_of_two_within(limit // self.span)), least)
+        workers = min(workers, power_of_two_within(limit // self.span))
+        workers = max(workers, _least_workers(self.span))
         held = -(-vectors // workers)
         most = HELD_FORWARD if self.is_forward else HELD_BACKWARD
         return Shares(workers, self.span), held if held <= most else 0
@@ -124,12 +127,16 @@ def refusal(plan: Plan) -> Refused | None:
     if plan.uncopied or len(descs) < 2 or not all(map(_is_plain, descs)):
         return Refused("format", "needs plain channels, one after the other")
     span, limit = plan.views.dims[2], engine.device.limits["max_work_group"]
-    least = WARP if span & (span - 1) else max(1, WARP // span)
-    if span * least > min(LARGEST_GROUP, limit):
+    if span * _least_workers(span) > min(LARGEST_GROUP, limit):
         return Refused(
             "shape", f"needs sets of at most {LARGEST_GROUP // WARP} channels; got {span}"
         )
     return None
+
+
+def _least_workers(span: int) -> int:
+    """Return the least work-items of a channel, so that a work-group consists of whole warps."""
+    return WARP if span & (span - 1) else max(1, WARP // span)
 
 
 def _is_plain(desc: Any) -> bool:

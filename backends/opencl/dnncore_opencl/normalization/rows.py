@@ -21,7 +21,9 @@ from dnncore_opencl.runtime.schema import Scratch
 
 VECTORS = ("scale", "shift")
 STATISTICS = ("mean", "variance")
-THREADS = 640  # work-items per compute unit that add gradients of scale and shift
+THREADS = 384  # work-items per compute unit that add gradients of scale and shift
+SHORT = 640  # the same for rows that a warp or less computes
+WARP = 32
 FEWEST_ROWS = 4  # per group, so that the sums of groups are few
 
 
@@ -119,7 +121,8 @@ class RowPlan:
         if not (is_layer and is_whole and self.held and not self.shares.across):
             return False
         units = self.plan.engine.device.limits["compute_units"]
-        streams = max(1, units * THREADS // (workers * span)) * span
+        threads = SHORT if workers <= WARP else THREADS
+        streams = max(1, units * threads // (workers * span)) * span
         count = -(-rows.nest.size // streams)
         if count < FEWEST_ROWS:
             return False
