@@ -2,8 +2,8 @@
 
 Options that control benchdnn's own runs are read and ignored. Options for features that dnncore
 does not have make problems `Unsupported`, unless their value has no effect. The masks of runtime
-dims have none, because a problem has all dims. `DynamicPrimitive` executes a problem whose dims are
-known late.
+dims, `--runtime_dims_masks` and `--runtime-dim-mask`, have none, because a problem has all dims.
+`DynamicPrimitive` executes operations whose dims are known late.
 """
 
 from __future__ import annotations
