@@ -12,8 +12,8 @@ from dnncore_opencl.codegen.vectors import TYPES, load, read
 from dnncore_opencl.elementwise.windows import CHANNELS, Windows
 
 MOST_TAPS = 8  # along a dim
-IN_FLIGHT = 16  # elements that a work-item reads at once
-IMAGES = 16  # most images or channels per work-item
+IN_FLIGHT, IN_FLIGHT_BACKWARD = 16, 64  # elements that a work-item reads at once
+IMAGES = 32  # most images or channels per work-item
 ITEMS = 2048  # least work-items per compute unit, if work-items compute several images
 LETTERS = "DHW"
 
@@ -56,7 +56,8 @@ def launch(op: core.Resampling, windows: Windows, defines: dict[str, str]) -> Ex
     else:
         value = read(engine, desc.data_type, windows.lanes, pointer)
     boxes, is_held = _boxes(windows)
-    unrolled = max(1, IN_FLIGHT // (taps[0] * taps[1] * taps[2]))
+    in_flight = IN_FLIGHT if op.result_name == "dst" else IN_FLIGHT_BACKWARD
+    unrolled = max(1, in_flight // (taps[0] * taps[1] * taps[2]))
     defines |= {
         "IMAGE(n, c)": f"{source.upper()}_AT(n, c, 0, 0, 0)",
         "READ(at)": value,
