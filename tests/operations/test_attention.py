@@ -180,3 +180,19 @@ def test_shapes_of_the_function_are_checked():
         F.scaled_dot_product_attention(normal(2, 3), normal(1, 2, 3), normal(2, 3))
     with pytest.raises(dnn.DescriptorError, match="mask must have up to 4 dims"):
         F.scaled_dot_product_attention(*[normal(2, 3)] * 3, normal(1, 1, 1, 2, 2))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_few_queries_share_the_keys_among_threads(threads):
+    pytest.importorskip("dnncore_cpu_numba.attention")
+    q, k, v = normal(2, 3, 8), normal(2, 1000, 8), normal(2, 1000, 5)
+    before = dnn.get_num_threads()
+    dnn.set_num_threads(threads)
+    try:
+        found = F.scaled_dot_product_attention(q, k, v, causal="bottom_right")
+    finally:
+        dnn.set_num_threads(before)
+    scores = q.astype(float) @ k.swapaxes(1, 2) / np.sqrt(8)
+    weights = np.exp(np.where(np.tril(np.ones((3, 1000)), 997) > 0, scores, -np.inf))
+    right = weights @ v / weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, right, rtol=0, atol=1e-6)

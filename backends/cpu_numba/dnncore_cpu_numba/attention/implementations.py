@@ -5,7 +5,8 @@ size. Tensors of half types are converted to f32 first. The scores of a block of
 of keys are computed, replaced by exponentials and multiplied with values while they are in caches.
 Blocks that a causal mask excludes are skipped. The gradients compute the scores again from lse:
 diff_queries per block of queries, diff_keys and diff_values per block of keys. If each thread has a
-head, it computes all three per block of keys, which takes five products instead of seven.
+head, it computes all three per block of keys, which takes five products instead of seven. Few
+queries read keys and values in place, see `few_queries_task.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
-from dnncore_cpu_numba.attention import tasks
+from dnncore_cpu_numba.attention import few_queries_task, tasks
 from dnncore_cpu_numba.attention.weights_kernel import WeightsKernel
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.nontemporal import LINE
@@ -41,6 +42,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 FAR = 1 << 40  # the diagonal of an operation without causal mask
 LOG2_E = 1.4426950408889634
+PARTS_PER_THREAD = 2  # of the keys, if there are fewer heads than threads
 EFFICIENCY = 0.5  # of the peak of multiply-adds
 
 
@@ -84,6 +86,12 @@ class _Plan:
         copy = self.scratch(tensor.desc.dims, tag)
         self.steps.append(lambda: copy_steps(copy, tensor))
         return copy
+
+    def along_rows(self, name: str) -> Tensor:
+        """Return an argument as f32 with contiguous rows: the argument or a copy."""
+        tensor = self.read(name)
+        *_, size, stride = *tensor.desc.dims, tensor.desc.strides[-1]
+        return tensor if stride == 1 or size == 1 else self.copy(tensor, "abcd")
 
     def written(self, name: str) -> Tensor:
         """Return the tensor to which tasks write an output. It is copied to the output later."""
@@ -168,19 +176,59 @@ def _forward(
 ) -> _Plan:
     plan = _Plan(op, workspace, result, threads)
     n, h, _, q, k, d, v = op.sizes
+    if q <= few_queries_task.MOST:
+        return _few_queries(plan, workspace)
     queries, dst = plan.read("queries"), plan.written("dst")
     keys, values = plan.panels(plan.named["keys"]), plan.lines(plan.named["values"])
     common = plan.common(q, k, h)
     named = {
         "depth": d, "width": v, "queries": queries.address, "keys": keys.address,
-        "values": values.address, "dst": dst.address,
-        "lse": plan.named["workspace"].address if workspace else 0, "keeps": workspace is not None,
+        "values": values.address, "dst": dst.address, **_lse(plan, workspace),
         "factor": cast("float", op.scale) * LOG2_E,
         "query_strides": _record(queries.desc.strides), "dst_strides": _record(dst.desc.strides),
         "key_head": _head(keys), "value_head": _head(values), "value_panel": k * plan.wide,
     }  # fmt: skip
     plan.add(tasks.forward, common | named, n * h * common["blocks"])
     return plan
+
+
+def _few_queries(plan: _Plan, workspace: MemoryDesc | None) -> _Plan:
+    """Divide the keys, so that all threads have some, if there are fewer heads than threads."""
+    op = plan.op
+    n, h, _, q, k, d, v = op.sizes
+    queries, dst = plan.read("queries"), plan.written("dst")
+    keys, values = (plan.along_rows(name) for name in ("keys", "values"))
+    blocks = -(-k // few_queries_task.COLUMNS)
+    span = -(-blocks // min(blocks, -(-PARTS_PER_THREAD * plan.threads // (n * h))))
+    parts, padded = -(-blocks // span), -(-v // BEST.lanes) * BEST.lanes
+    sums = plan.scratch((n * h, parts, q, padded))
+    tops, totals = (plan.scratch((n * h, parts, q, 1)) for _ in range(2))
+    shared = {
+        "width": v, "padded": padded, "parts": parts,
+        "sums": sums.address, "tops": tops.address, "totals": totals.address,
+    }  # fmt: skip
+    named = shared | {
+        "depth": d, "queries": queries.address, "keys": keys.address, "values": values.address,
+        "query_strides": _record(queries.desc.strides), "key_strides": _record(keys.desc.strides),
+        "value_strides": _record(values.desc.strides), "span": span * few_queries_task.COLUMNS,
+        "factor": cast("float", op.scale) * LOG2_E,
+    }  # fmt: skip
+    common = plan.common(q, k, h) | {"kernel": 0}
+    plan.steps.append(lambda: [
+        Step(few_queries_task.parts, common | named | {"weights": WeightsKernel(BEST).address},
+             n * h * parts)
+    ])  # fmt: skip
+    whole = shared | {
+        "rows": q, "heads": h, "dst": dst.address, "dst_strides": _record(dst.desc.strides),
+        **_lse(plan, workspace),
+    }  # fmt: skip
+    plan.steps.append(lambda: [Step(few_queries_task.whole, whole, n * h)])
+    return plan
+
+
+def _lse(plan: _Plan, workspace: MemoryDesc | None) -> dict[str, Any]:
+    address = plan.named["workspace"].address if workspace else 0
+    return {"lse": address, "keeps": workspace is not None}
 
 
 def _backward(

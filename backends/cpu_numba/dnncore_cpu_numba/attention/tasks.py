@@ -83,16 +83,17 @@ MEANS = Record(
 
 
 @device
-def _place(strides, n, head, row):
+def place(strides, n, head, row):
+    """Return the offset of a row in elements."""
     return n * strides.n + head * strides.head + row * strides.row
 
 
 @device
-def _take(address, strides, n, head, first, count, width, factor, room):
+def take(address, strides, n, head, first, count, width, factor, room):
     """Copy `count` rows times a factor to a buffer. The rows after them are left as they are."""
     step = strides.column
     for r in range(count):
-        source, target = address + 4 * _place(strides, n, head, first + r), room + 4 * r * width
+        source, target = address + 4 * place(strides, n, head, first + r), room + 4 * r * width
         for i in range(width):
             store_f32(target, i, load_f32(source, i * step) * factor)
 
@@ -100,13 +101,14 @@ def _take(address, strides, n, head, first, count, width, factor, room):
 @device
 def _give(room, factor, address, strides, n, head, row, width):
     """Copy a row times a factor from a buffer."""
-    target, step = address + 4 * _place(strides, n, head, row), strides.column
+    target, step = address + 4 * place(strides, n, head, row), strides.column
     for i in range(width):
         store_f32(target, i * step, load_f32(room, i) * factor)
 
 
 @device
-def _clear(room, count):
+def clear(room, count):
+    """Set numbers to 0."""
     for i in range(count):
         store_f32(room, i, _ZERO)
 
@@ -159,7 +161,7 @@ def _finish_scores(params, x, n, head, query, query_step, key, key_step, count):
     scale = params.scale
     if params.has_mask:
         strides = params.mask_strides
-        mask = params.mask + 4 * (_place(strides, n, head, query) + key * strides.column)
+        mask = params.mask + 4 * (place(strides, n, head, query) + key * strides.column)
         step = query_step * strides.row + key_step * strides.column
         for c in range(count):
             store_f32(x, c, load_f32(x, c) * scale + load_f32(mask, c * step))
@@ -175,16 +177,16 @@ def forward(params, begin, end):
     padded = (width + wide - 1) // wide * wide
     x, queries, sums = stack(_BUFFER), stack(_ROOM), stack(_ROOM)
     top, total, table = stack(_PER_ROW), stack(_PER_ROW), stack(_TABLE)
-    _clear(queries, ROWS * DEPTH)
+    clear(queries, ROWS * DEPTH)
     for item in range(begin, end):
         first = item % params.blocks * params.block
         index = item // params.blocks
         head, n = index % params.heads, index // params.heads
         rows = min(params.block, params.rows - first)
         shared = n * (params.heads // params.share) + head // params.share
-        _take(params.queries, params.query_strides, n, head, first, rows, depth, params.factor,
+        take(params.queries, params.query_strides, n, head, first, rows, depth, params.factor,
               queries)  # fmt: skip
-        _clear(sums, ROWS * padded)
+        clear(sums, ROWS * padded)
         for r in range(rows):
             store_f32(top, r, _LOWEST)
             store_f32(total, r, _ZERO)
@@ -195,7 +197,7 @@ def forward(params, begin, end):
             keys = params.keys + 4 * (shared * params.key_head + start * depth)
             _multiply(params, table, queries, 4 * depth, rows, keys, 4 * wide * depth, panels,
                       depth, x, 4 * COLUMNS, 0)  # fmt: skip
-            _adjust(params, x, rows, n, head, first, start, count)
+            adjust(params, x, rows, n, head, first, start, count)
             WEIGHTS.call(
                 params.weights, x=x, rows=rows, row=4 * COLUMNS, steps=(count + STEP - 1) // STEP,
                 top=top, total=total, sums=sums, sum_row=4 * padded,
@@ -215,14 +217,14 @@ def forward(params, begin, end):
 
 
 @device
-def _adjust(params, x, rows, n, head, first, start, count):
+def adjust(params, x, rows, n, head, first, start, count):
     """Add the mask to scores. Those of keys that a query does not see become -inf."""
     step = params.mask_strides.column
     for r in range(rows):
         row, query = x + 4 * COLUMNS * r, first + r
         visible = max(0, min(count, query + params.diagonal + 1 - start))
         if params.has_mask:
-            mask = params.mask + 4 * (_place(params.mask_strides, n, head, query) + start * step)
+            mask = params.mask + 4 * (place(params.mask_strides, n, head, query) + start * step)
             for c in range(visible):
                 store_f32(row, c, load_f32(row, c) + load_f32(mask, c * step) * _LOG2_E)
         for c in range(visible, (count + STEP - 1) // STEP * STEP):
@@ -236,8 +238,8 @@ def means(params, begin, end):
     for item in range(begin, end):
         head, n = item % params.heads, item // params.heads
         for row in range(params.rows):
-            x = params.dst + 4 * _place(params.dst_strides, n, head, row)
-            y = params.diff + 4 * _place(params.diff_strides, n, head, row)
+            x = params.dst + 4 * place(params.dst_strides, n, head, row)
+            y = params.diff + 4 * place(params.diff_strides, n, head, row)
             step, other = params.dst_strides.column, params.diff_strides.column
             total = _ZERO
             for i in range(width):
@@ -254,8 +256,8 @@ def backward(params, begin, end):
     weights, slopes = stack(_BUFFER), stack(_BUFFER)
     x, y, dx, dy = stack(_ROOM), stack(_ROOM), stack(_ROOM), stack(_ROOM)
     lse, mean, table = stack(_PER_COLUMN), stack(_PER_COLUMN), stack(_TABLE)
-    _clear(x, ROWS * DEPTH)
-    _clear(y, ROWS * DEPTH)
+    clear(x, ROWS * DEPTH)
+    clear(y, ROWS * DEPTH)
     for place in range(begin * params.span, end * params.span):
         first = place % params.blocks * params.block
         index = place // params.blocks
@@ -263,11 +265,11 @@ def backward(params, begin, end):
         rows = min(params.block, params.rows - first)
         whole = params.across != 0
         if whole and first == 0:
-            _clear(params.room + 4 * index * share * params.room_head, share * params.room_head)
-        _take(params.x, params.x_strides, n, head, first, rows, depth, _ONE, x)
-        _take(params.y, params.y_strides, n, head, first, rows, width, _ONE, y)
-        _clear(dx, ROWS * deep)
-        _clear(dy, ROWS * broad)
+            clear(params.room + 4 * index * share * params.room_head, share * params.room_head)
+        take(params.x, params.x_strides, n, head, first, rows, depth, _ONE, x)
+        take(params.y, params.y_strides, n, head, first, rows, width, _ONE, y)
+        clear(dx, ROWS * deep)
+        clear(dy, ROWS * broad)
         low, high = 0, min(params.columns, first + rows + diagonal)
         if by_keys:
             low, high = max(0, first - diagonal) // COLUMNS * COLUMNS, params.columns
