@@ -18,12 +18,54 @@ from dnncore_cpu_numba.runtime.program import Program, Step
 import dnncore as dnn
 from dnncore.testing.null import median
 
-__all__ = ["Row", "creation_rows", "launch_rows"]
+__all__ = ["Row", "creation_rows", "launch_rows", "operation_rows"]
 
 Row: TypeAlias = tuple[str, float, float | None, str]  # name, value, limit, unit
 SET = "resnet_50"
 WARM_SAMPLES = 5
 TINY = "--conv --dir=FWD_I mb1ic16ih4oc16oh4kh1"  # its creation initialises numba
+
+# A problem of each operation that the networks of convolutions lack.
+OPERATIONS = {
+    "batch normalization": "--bnorm --dir=FWD_D --flags=CH --tag=axb mb8ic64_ih28",
+    "batch normalization backward": "--bnorm --dir=BWD_DW --flags=CH --tag=axb mb8ic64_ih28",
+    "layer normalization": "--lnorm --dir=FWD_D --flags=CH 128x768",
+    "layer normalization backward": "--lnorm --dir=BWD_DW --flags=CH 128x768",
+    "group normalization": "--gnorm --dir=FWD_D --flags=CH g8mb8ic64_ih28",
+    "group normalization backward": "--gnorm --dir=BWD_DW --flags=CH g8mb8ic64_ih28",
+    "deconvolution": "--deconv --dir=FWD_B mb4ic64oc32_ih14oh28kh4sh2ph1",
+    "deconvolution backward data": "--deconv --dir=BWD_D mb4ic64oc32_ih14oh28kh4sh2ph1",
+    "deconvolution backward weights": "--deconv --dir=BWD_WB mb4ic64oc32_ih14oh28kh4sh2ph1",
+    "PReLU": "--prelu --dir=FWD_D 8x64x28x28:1x64x1x1",
+    "PReLU backward": "--prelu --dir=BWD_DW 8x64x28x28:1x64x1x1",
+    "concat": "--concat --axis=1 8x32x28x28:8x64x28x28",
+    "shuffle": "--shuffle --dir=FWD_D --group=4 8x64x28x28",
+    "shuffle backward": "--shuffle --dir=BWD_D --group=4 8x64x28x28",
+    "resampling": "--resampling --dir=FWD_D --alg=linear mb8ic64_ih14oh28",
+    "resampling backward": "--resampling --dir=BWD_D --alg=linear mb8ic64_ih14oh28",
+    "LSTM": "--rnn --dir=FWD_D --alg=VANILLA_LSTM l1t10mb16_sic128slc128dhc128dic128",
+    "LSTM backward": "--rnn --dir=BWD_DW --alg=VANILLA_LSTM l1t10mb16_sic128slc128dhc128dic128",
+    "GRU": "--rnn --dir=FWD_D --alg=LBR_GRU l1t10mb16_sic128slc128dhc128dic128",
+    "GRU backward": "--rnn --dir=BWD_DW --alg=LBR_GRU l1t10mb16_sic128slc128dhc128dic128",
+    "attention": "--sdpa --dir=FWD_D 1x4x128x64:1x4x64x128:1x4x128x64",
+    "attention backward": "--sdpa --dir=BWD_D 1x4x128x64:1x4x64x128:1x4x128x64",
+}
+CREATE_EACH = """
+import json, time
+import dnncore as dnn
+from dnncore.problem import read
+
+engine = dnn.engine("cpu")
+
+def create(text):
+    (problem,) = read(text)
+    start = time.perf_counter()
+    dnn.PrimitiveDesc(problem.op, engine).primitive()
+    return time.perf_counter() - start
+
+create({tiny!r})
+print(json.dumps({{name: create(text) for name, text in {texts!r}.items()}}))
+"""
 
 CREATE = """
 import json, time
@@ -69,9 +111,26 @@ def creation_rows() -> list[Row]:
     ]
 
 
-def _created(folder: str) -> dict[str, float]:
+def operation_rows() -> list[Row]:
+    """Times of a primitive of each operation, one after the other, in new processes.
+
+    Operations share kernels, so a later one may find those of an earlier one.
+    """
+    code = CREATE_EACH.format(tiny=TINY, texts=OPERATIONS)
+    with tempfile.TemporaryDirectory() as folder:
+        cold = _created(folder, code)
+        warm = [_created(folder, code) for _ in range(WARM_SAMPLES)]
+    rows: list[Row] = []
+    for name, seconds in cold.items():
+        rows.append((f"{name}, empty cache", seconds, 2, "s"))
+        least = min(run[name] for run in warm)
+        rows.append((f"{name}, from disk", least * 1e3, 20, "ms"))
+    return rows
+
+
+def _created(folder: str, code: str = "") -> dict[str, float]:
     """Create primitives in a new process with this cache folder. Returns its measurements."""
-    code = CREATE.format(tiny=TINY, name=SET)
+    code = code or CREATE.format(tiny=TINY, name=SET)
     environment = os.environ | {"DNNCORE_CACHE_DIR": folder}
     run = subprocess.run(
         [sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True
@@ -95,3 +154,8 @@ def launch_rows() -> list[Row]:
         time.sleep(1e-5)
     what = f"launch of a parallel step on {engine.num_threads} threads"
     return [(what, median(lambda: run(stream), 2000) * 1e6, 5, "us")]
+
+
+if __name__ == "__main__":
+    for what, value, most, unit in operation_rows():
+        print(f"{value:8.3g} {unit:3} (at most {most})  {what}")

@@ -267,10 +267,14 @@ def main(engines: tuple[str, ...], path: Path | None) -> None:
         table.add_column(column, justify="left" if column == "what" else "right")
     rows = [("import dnncore above import numpy", import_seconds(), 0.08, "s"), *descriptor_rows()]
     rows += [(f"core alone: {what}", s * 1e6, None, "us") for what, s in null.costs().items()]
-    from benchmarks.creation import creation_rows, launch_rows  # imports numba
+    from benchmarks.creation import (  # imports numba
+        creation_rows,
+        launch_rows,
+        operation_rows,
+    )
     from benchmarks.function_calls import function_rows
 
-    rows += creation_rows() + launch_rows() + function_rows()
+    rows += creation_rows() + operation_rows() + launch_rows() + function_rows()
     for name in engines:
         rows += call_rows(name) + start_rows(name) + allocation_rows(name)
     if path:

@@ -79,6 +79,11 @@ def _matrix(weights: Any, order: list[int]) -> Any:
 def _forward(op: Any, t: Tensors) -> Run:
     cells = Cells.of(op, t)
     is_training = op.prop_kind == "forward_training"
+    if cells.src.is_cuda:
+        packed, mode = _packed(cells), _mode(op, is_training=is_training)
+        states = cells.states[0], cells.states[1] if op.is_lstm else None
+        arguments = cells.src, cells.parameters, 4, packed, *states, *mode
+        return lambda: aten._cudnn_rnn(*arguments)[: 3 if op.is_lstm else 2]
     return lambda: cells.forward(is_training=is_training)
 
 
@@ -112,13 +117,25 @@ def _on_cpu(cells: Cells, gradients: list[Any]) -> Run:
     return run
 
 
+def _packed(cells: Cells) -> Any:
+    """The buffer with all weights. It moves the parameters there, as a module of torch does."""
+    mode = CUDNN_MODES[cells.op.algorithm]
+    sizes = cells.op.sizes.slc, mode, cells.op.sizes.dhc, 0, 1, False, False
+    return aten._cudnn_rnn_flatten_weight(cells.parameters, 4, *sizes)
+
+
+def _mode(op: Any, *, is_training: bool) -> tuple[Any, ...]:
+    """cuDNN's arguments after the states."""
+    cell, hidden = CUDNN_MODES[op.algorithm], op.sizes.dhc
+    return cell, hidden, 0, 1, False, 0.0, is_training, False, [], None
+
+
 def _on_cuda(cells: Cells, gradients: list[Any]) -> Run:
     """cuDNN's backward pass. The forward pass runs before."""
-    op, (before, *c) = cells.op, cells.states
-    mode = CUDNN_MODES[op.algorithm], op.sizes.dhc, 0, 1, False, 0.0, True, False, [], None
+    (before, *c), mode, packed = cells.states, _mode(cells.op, is_training=True), _packed(cells)
     cell = c[0] if c else None
-    found = aten._cudnn_rnn(cells.src, cells.parameters, 4, None, before, cell, *mode)
-    dst, _, _, kept, packed = found
+    found = aten._cudnn_rnn(cells.src, cells.parameters, 4, packed, before, cell, *mode)
+    dst, _, _, kept, _ = found
     layer, state, *state_c = gradients
     weights = cells.src, cells.parameters, 4, packed, before, cell
     slopes = dst, layer, state, state_c[0] if state_c else None

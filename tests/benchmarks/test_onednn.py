@@ -12,7 +12,9 @@ from dnncore.comparison.fills import fill_normal, reads
 
 pytestmark = pytest.mark.peer
 
-SERVED = [kind for kind in KINDS if kind in OPERATIONS]
+NOT_IN_3_2 = (dnn.GroupNormalizationForward, dnn.GroupNormalizationBackward)
+SERVED = [kind for kind in KINDS if kind in OPERATIONS and kind not in NOT_IN_3_2]
+ENOUGH = 30  # compared problems of an operation
 PRECISION = 5e-6  # norm-wise: oneDNN's logarithms have errors up to 2e-6
 
 
@@ -32,7 +34,8 @@ def tame_problems(kind):
     """Problems that oneDNN 3.2 computes rightly, without damage to memory.
 
     Tensors have no offsets, no gaps, at most six dims and three blocks, of 4, 8, 16 or 32 or of
-    pairs. They are not empty, and all tensors of softmax have one format.
+    pairs. They are not empty. Tensors of softmax and of layer normalization have one format. The
+    mask of a fused relu is private.
     """
     for op in problems(kind, 1000):
         descs = [desc for _, desc in op.tensors()]
@@ -44,9 +47,18 @@ def tame_problems(kind):
             and all(size in (2, 4, 8, 16, 32) for _, size in d.inner_blocks)
             for d in descs
         )
-        is_mixed = kind is dnn.SoftmaxBackward and len(formats) > 1
-        if is_dense and is_usual and not is_mixed and all(d.nelems for d in descs):
+        is_mixed = len(formats) > 1 if kind is dnn.SoftmaxBackward else _changes_format(op)
+        is_private = getattr(op, "fuse_relu", False) and op.forward_op is not None
+        if is_dense and is_usual and not (is_mixed or is_private) and all(d.nelems for d in descs):
             yield op
+
+
+def _changes_format(op):
+    """Whether tensors of a layer normalization with src's dims have several formats."""
+    if not isinstance(op, dnn.LayerNormalizationForward | dnn.LayerNormalizationBackward):
+        return False
+    same = [d for _, d in op.tensors() if d.dims == op.src.dims and not d.is_any]
+    return len({d.order_tag for d in same}) > 1
 
 
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: kind.__name__)
@@ -58,7 +70,9 @@ def test_the_reference_agrees_with_onednn(peer, kind):
         except OneDnnError:  # some gradients of inner products fail in oneDNN 3.2
             continue
         compared += 1
-    assert compared >= 15  # oneDNN has no select, and few reorders between integers
+        if compared == ENOUGH:
+            break
+    assert compared >= 10  # oneDNN has no select, and few reorders between integers
 
 
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: kind.__name__)
@@ -74,6 +88,8 @@ def test_the_reference_agrees_with_onednn_in_bf16(peer, kind):
         except OneDnnError:
             continue
         compared += 1
+        if compared == ENOUGH:
+            break
     if not compared:
         pytest.skip("oneDNN does not compute in bf16 here")
 
