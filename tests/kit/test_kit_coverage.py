@@ -374,7 +374,7 @@ HAVING = {
     "dropout": lambda op: op.HAS_DROPOUT,
     "stochastic_rounding": lambda _: True,
 }
-IN_POST_OPS = {"operand_types", "sum_zero_point"}
+IN_POST_OPS = {"operand_types", "sum_zero_point", "depthwise"}
 
 
 def test_post_ops_that_depend_on_types():
