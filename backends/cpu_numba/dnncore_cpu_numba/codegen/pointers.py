@@ -212,6 +212,17 @@ f64_to_bits = _bitcast(types.float64, types.int64, I64)
 bits_to_f64 = _bitcast(types.int64, types.float64, _F64)
 
 
+@intrinsic
+def chosen(typingctx, condition, yes, no):
+    """Return `yes` where the condition, a number, is not 0, else `no`: without a branch."""
+
+    def codegen(context, builder, signature, args):
+        zero = ir.Constant(args[0].type, 0.0)
+        return builder.select(builder.fcmp_unordered("!=", args[0], zero), args[1], args[2])
+
+    return yes(condition, yes, no), codegen
+
+
 @emitted(types.int64, types.int64)
 def address(builder, value):
     """Return the address of a record, or of numbers in a field, as an int64."""

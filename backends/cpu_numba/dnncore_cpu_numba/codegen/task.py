@@ -111,7 +111,7 @@ def _llvm_text(task: Task, symbol: str) -> str:
     flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
     flags.fastmath = FastMathOptions(task.fastmath)
-    with _optimizing_for(native.machine(BEST)):
+    with _translating_for(native.machine(BEST)):
         compiled = compiler.compile_extra(
             target.typing_context,
             target.target_context,
@@ -133,14 +133,31 @@ def _llvm_text(task: Task, symbol: str) -> str:
 
 
 @contextlib.contextmanager
-def _optimizing_for(machine: Any) -> Iterator[None]:
-    """Make numba optimise for this machine instead of all features of the processor."""
+def _translating_for(machine: Any) -> Iterator[None]:
+    """Make numba compile for this machine instead of all features of the processor.
+
+    Numba's own optimisation is left out. It would optimise each function that a task calls, and the
+    task once more for each of them. The whole module is optimised once, afterwards.
+    """
     generator = registry.cpu_target.target_context.codegen()
-    usual, generator._tm = generator._tm, machine
+    own = {
+        "_tm": machine,
+        "_module_pass_manager": lambda **_: _no_passes(llvm.create_new_module_pass_manager()),
+        "_function_pass_manager": lambda **_: _no_passes(llvm.create_new_function_pass_manager()),
+    }
+    usual = {name: vars(generator)[name] for name in own if name in vars(generator)}
+    vars(generator).update(own)
     try:
         yield
     finally:
-        generator._tm = usual
+        for name in own:
+            del vars(generator)[name]
+        vars(generator).update(usual)
+
+
+def _no_passes(manager: Any) -> tuple[Any, Any]:
+    options = llvm.create_pipeline_tuning_options(speed_level=0)
+    return manager, llvm.create_pass_builder(native.machine(BEST), options)
 
 
 def _export(context: Any, fndesc: Any, arguments: Record, symbol: str) -> ir.Module:

@@ -22,6 +22,7 @@ from dnncore_cpu_numba.codegen.pointers import (
     STORES_FROM_F32,
     bits_to_f32,
     bits_to_f64,
+    chosen,
     f32_to_bits,
     load_f64,
     load_high_bf16,
@@ -272,8 +273,7 @@ def _tasks(
 
 def _selection_of(load: Any) -> Element:
     def element(i, x, operand, condition, alpha, beta):
-        yes, no = load(x, i), load(operand, i)  # load both, so that LLVM can vectorise
-        return yes if load(condition, i) != _ZERO else no
+        return chosen(load(condition, i), load(x, i), load(operand, i))
 
     return element
 
