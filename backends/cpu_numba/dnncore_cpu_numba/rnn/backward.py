@@ -7,6 +7,7 @@ products of them, one per layer and direction.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 __all__ = ["plan_backward"]
 
-NAMES = ("weights_layer", "weights_iter", "weights_peephole", "bias", "src_layer", "src_iter",
-         "src_iter_c", "attention")  # fmt: skip
+NAMES = ("weights_layer", "weights_iter", "weights_peephole", "weights_projection", "bias",
+         "src_layer", "src_iter", "src_iter_c", "attention")  # fmt: skip
 
 
 def plan_backward(isa: Isa, plan: ProgramPlan, op: RNNBackward) -> None:
@@ -60,7 +61,9 @@ class _Side:
         self.z = layers.spread(rows, self.sizes.gates * width)
         self.zq = layers.spread(rows, self.sizes.gates * width) if self.op.is_lbr else self.z
         self.z_step = self.z.desc.strides[0]
-        self.hp = layers.spread(rows, width)
+        self.hp = layers.spread(rows, self.sizes.dic)
+        self.projected = layers.spread(rows, self.sizes.dic) if layers.projects else self.hp
+        self.mixed = layers.spread(rows, width) if layers.projects else self.hp
         self.is_gru = self.op.is_gru and not self.op.is_lbr
         peephole = layers.part("weights_peephole", layer, side)
         self.keeps = peephole is not None or self.is_gru
@@ -78,7 +81,7 @@ class _Side:
         if self.layer:
             x = layers.hidden(layers.given["workspace"], self.layer - 1, self.side)
         wide = self._part("weights_layer", sizes.slc, gates * width)
-        deep = self._part("weights_iter", width, gates * width)
+        deep = self._part("weights_iter", sizes.dic, gates * width)
         assert wide is not None
         assert deep is not None
         layers.product(transposed(layers.apart(x)), self.z, wide)
@@ -90,6 +93,9 @@ class _Side:
                 layers.product(transposed(x), slopes, part)
         else:
             layers.product(transposed(self.hp), self.zq, deep)
+        projection = self._part("weights_projection", width, sizes.dic)
+        if projection is not None:
+            layers.product(transposed(self.mixed), self.projected, projection)
         self._plan_sums()
         if target is not None:
             weights = layers.weights("weights_layer", self.layer, self.side)
@@ -120,36 +126,42 @@ class _Side:
         layers, op, sizes = self.layers, self.op, self.sizes
         batch, width, gates = sizes.batch, sizes.dhc, sizes.gates
         place = self.layer, self.side
-        dh, own, dc = (layers.room(batch, width) for _ in range(3))
+        dh, own, dc = (layers.room(batch, columns) for columns in (sizes.dic, width, width))
         layers.copy(dh, layers.part("diff_dst_iter", *place))
         layers.copy(own, None)
         layers.copy(dc, layers.part("diff_dst_iter_c", *place))
         used = 2 if self.is_gru else gates
         buffer, last = (layers.spread(batch, n * width) for n in (used, 1))
         by = layers.room(batch, width)
+        layers.copy(by, None)
         first = layers.packed(layers.weights("weights_iter", *place, slice(0, used)))
         after = layers.repeated(buffer, first, dh)
         between: Callable[[], list[Step]] = list
         if self.is_gru:
             second = layers.packed(layers.weights("weights_iter", *place, slice(2, 3)))
             between = layers.repeated(last, second, by)
+        project, projection = self._projection(dh)
         common = {
             "row_step": layers.row, "above_step": above.desc.strides[0], "dh": dh.address,
             "own": own.address, "dc": dc.address, "buffer": buffer.address, "last": last.address,
             "peephole": self.peephole.address, "keeps": int(self.keeps), "z_step": self.z_step,
+            "projects": int(layers.projects),
             "hp_step": self.hp.desc.strides[0],
             "buffer_step": buffer.desc.strides[0], "last_step": last.desc.strides[0],
         }  # fmt: skip
-        first_h = layers.or_zeros(layers.part("src_iter", *place), batch * width).address
+        first_h = layers.or_zeros(layers.part("src_iter", *place), batch * sizes.dic).address
         first_c = layers.or_zeros(layers.part("src_iter_c", *place), batch * width).address
 
         def steps() -> list[Step]:
             found: list[Step] = []
             order = layers.times(self.side)
-            middle, last_ones = between(), after()
+            middle, last_ones, projecting = between(), after(), project()
             for number in reversed(range(len(order))):
                 before = order[number - 1] if number else None
                 values = common | self._at(order[number], above, before, first_h, first_c)
+                if layers.projects:
+                    found += [projection(order[number], values), *projecting]
+                    values = self._mixed(order[number], values, by)
                 if op.is_lstm:
                     found.append(layers.step(tasks.lstm_back, values))
                 elif op.is_lbr:
@@ -165,7 +177,7 @@ class _Side:
             return found
 
         layers.plan.add_steps(steps)
-        state = self._part("src_iter", batch, width)
+        state = self._part("src_iter", batch, sizes.dic)
         if state is not None and op.is_gru:
             layers.add(state, dh, own)
         elif state is not None:
@@ -174,14 +186,52 @@ class _Side:
         if state is not None:
             layers.copy(state, dc)
 
+    def _projection(
+        self, dh: Tensor
+    ) -> tuple[Callable[[], list[Step]], Callable[[int, dict[str, Any]], Step]]:
+        """Return the product of the slopes of h' with R transposed, and the step before it."""
+        layers, sizes = self.layers, self.sizes
+        if not layers.projects:
+            return list, lambda _time, _values: Step(tasks.projected_back, {}, 0)
+        now = layers.spread(sizes.batch, sizes.dic)
+        weights = layers.part("weights_projection", self.layer, self.side)
+        assert weights is not None  # `layers.projects`
+        self.slopes_of_m = layers.room(sizes.batch, sizes.dhc)
+        product = layers.repeated(now, layers.packed(transposed(weights)), self.slopes_of_m)
+
+        def step(time: int, values: dict[str, Any]) -> Step:
+            kept = 4 * time * sizes.batch * self.projected.desc.strides[0]
+            own = {
+                "width": sizes.dic, "dh": dh.address, "now": now.address,
+                "kept": moved(self.projected.address, kept), "now_step": now.desc.strides[0],
+            }  # fmt: skip
+            names = ("above", "above_step", "h", "h_step", "hp", "hp_step")
+            return Step(
+                tasks.projected_back, own | {name: values[name] for name in names}, sizes.batch
+            )
+
+        return product, step
+
+    def _mixed(self, time: int, values: dict[str, Any], zeros: Tensor) -> dict[str, Any]:
+        """Return the values of the cell before a projection. It keeps m = o tanh(c') in hp."""
+        place, width = 4 * time * self.sizes.batch, self.sizes.dhc
+        step = self.mixed.desc.strides[0]
+        return values | {
+            "above": self.slopes_of_m.address, "above_step": width, "dh": zeros.address,
+            "h": values["row"], "h_step": self.layers.row,
+            "hp": moved(self.mixed.address, place * step), "hp_step": step,
+        }  # fmt: skip
+
     def _at(
         self, time: int, above: Tensor, before: int | None, first_h: object, first_c: object
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """Return the addresses of one step. before: the step before it, or None."""
         layers, sizes, width = self.layers, self.sizes, self.sizes.dhc
         batch = sizes.batch
         workspace = layers.given["workspace"]
-        values: dict[str, object] = {"h": first_h, "c": first_c, "h_step": width, "c_step": width}
+        values: dict[str, Any] = {
+            "h": first_h, "c": first_c, "h_step": sizes.dic, "c_step": width,
+        }  # fmt: skip
         if before is not None:
             row = layers.saved(workspace, self.layer, self.side, before).address
             values = {

@@ -6,9 +6,11 @@ Each step multiplies the state by the weights, which are packed once, and then c
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from dnncore.backend import RNNForward
+from dnncore.backend import MemoryDesc, RNNForward
 from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.rnn import tasks
 from dnncore_cpu_numba.rnn.layers import GATES_OF_GRU, Layers, matrix
@@ -57,7 +59,7 @@ def _plan_side(
     batch, width, gates = sizes.batch, sizes.dhc, sizes.gates
     z = layers.room(layers.rows, gates * width)
     layers.product(layers.apart(x), layers.weights("weights_layer", layer, side), z)
-    h, rh = (layers.spread(batch, width) for _ in range(2))
+    h, rh = (layers.spread(batch, sizes.dic) for _ in range(2))
     c = layers.room(batch, width)
     layers.copy(h, layers.part("src_iter", layer, side))
     if op.is_lstm:
@@ -74,10 +76,12 @@ def _plan_side(
         "h_step": h.desc.strides[0], "row_step": layers.row, "out_step": out.desc.strides[0],
     }  # fmt: skip
     attention = layers.given.get("attention")
+    projection = _Projection(layers, layer, side, h) if layers.projects else None
 
     def steps() -> list[Step]:
         found = []
         first, second = before(), between()
+        last = projection.product() if projection else []
         for time in layers.times(side):
             rows = row if workspace is None else layers.saved(workspace, layer, side, time)
             assert rows is not None
@@ -89,8 +93,12 @@ def _plan_side(
             if attention is not None:
                 values["attention"] = moved(attention.address, 4 * time * batch)
             found += first
-            if op.is_lstm:
-                found.append(layers.step(tasks.lstm, values))
+            if projection:
+                found.append(layers.step(tasks.lstm, values | projection.values))
+                found += [*last, *projection.copies(values["row"], values["out"], out)]
+            elif op.is_lstm:
+                values["hidden"] = moved(rows.address, 4 * layers.parts["h"].start)
+                found.append(layers.step(tasks.lstm, values | {"hidden_step": layers.row}))
             elif op.is_lbr:
                 found.append(layers.step(tasks.lbr, values))
             elif op.is_gru:
@@ -104,9 +112,38 @@ def _plan_side(
     plan.add_steps(steps)
     for final, state in zip(finals, (h, c), strict=True):
         if final is not None:
-            count = batch * width
-            start = (layer * sizes.directions + side) * count
-            layers.copy(matrix(final, start, batch, width), state)
+            columns = state.desc.dims[1]
+            start = (layer * sizes.directions + side) * batch * columns
+            layers.copy(matrix(final, start, batch, columns), state)
+
+
+class _Projection:
+    """The projection of a step of LSTM: the cell writes m = o tanh(c'), and h is m times R."""
+
+    def __init__(self, layers: Layers, layer: int, side: int, h: Tensor) -> None:
+        self.layers, self.h, sizes = layers, h, layers.sizes
+        m = layers.spread(sizes.batch, sizes.dhc)
+        weights = layers.part("weights_projection", layer, side)
+        assert weights is not None  # `layers.projects`
+        self.product = layers.repeated(m, layers.packed(weights), h)
+        step = m.desc.strides[0]
+        self.values = {
+            "h": m.address, "h_step": step, "out": m.address, "out_step": step,
+            "hidden": m.address, "hidden_step": step,
+        }  # fmt: skip
+
+    def copies(self, row: Any, address: Any, out: Tensor) -> list[Step]:
+        """Return the copies of h to a row of the workspace and to a row of the result."""
+        dims, layers = self.h.desc.dims, self.layers
+        kept = moved(row, 4 * layers.parts["h"].start)
+        places = ((kept, layers.row), (address, out.desc.strides[0]))
+        return [
+            step
+            for place, stride in places
+            for step in copy_steps(
+                Tensor(place, MemoryDesc(dims, "f32", strides=(max(stride, 1), 1))), self.h
+            )
+        ]
 
 
 def _products(

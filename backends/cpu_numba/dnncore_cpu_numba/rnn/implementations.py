@@ -28,14 +28,12 @@ class Recurrent(Implementation[RNN]):
         self.name = f"cpu_numba:brgemm:{isa.name}"
 
     def accept(self, op: RNN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept all cells without projection, in layouts with strides."""
-        if op.weights_projection is not None:
-            return Refused("shape", "takes no weights_projection")
+        """Accept all cells, in layouts with strides."""
         if not op.has_stacks:
             return Refused("shape", "takes no src_layer of both directions: SLC must be DIC")
         if attr.post_ops or attr.words:
             return Refused("attribute", "takes no post-ops and no other attributes")
-        if 0 in (op.sizes.dhc, op.sizes.slc):
+        if 0 in (op.sizes.dhc, op.sizes.slc, op.sizes.dic):
             return Refused("shape", "has no cells without channels")
         op = with_panels(op, self.isa.lanes)
         for argument, desc in op.tensors():

@@ -74,6 +74,7 @@ class Layers:
         }
         self.rows = self.sizes.steps * self.sizes.batch
         self.parts = op.parts
+        self.projects = op.weights_projection is not None
         self.row = self.parts["h"].stop
 
     def _has_panels(self, tensor: Tensor) -> bool:

@@ -31,6 +31,8 @@ FORWARD = Record(
     ("h c rh", "address", "the states, replaced by those after the step, and r h"),
     ("row out", "address", "rows of the workspace and of the result"),
     ("h_step row_step out_step", "elements", "from row to row; of rh as of h"),
+    ("hidden", "address", "of LSTM: where the row of the workspace keeps h'"),
+    ("hidden_step", "elements"),
     ("kind", "index", "of the activation"),
     ("attends", "flag"),
     ("alpha", "float32"),
@@ -51,6 +53,7 @@ BACKWARD = Record(
     ("kind", "index", "of the activation"),
     ("attends", "flag"),
     ("keeps", "flag", "whether `more` is written"),
+    ("projects", "flag", "whether hp receives o tanh(c'), which the projection multiplies"),
     ("alpha", "float32"),
 )
 
@@ -90,6 +93,7 @@ def lstm(params, begin, end):
         n, first = item // blocks, item % blocks * block
         z, zh = params.z + 16 * width * n, params.zh + 16 * width * n
         h, c = params.h + 4 * params.h_step * n, params.c + 4 * width * n
+        hidden = params.hidden + 4 * params.hidden_step * n
         row, out = params.row + 4 * params.row_step * n, params.out + 4 * params.out_step * n
         for j in range(first, min(first + block, width)):
             k1, k2, k3 = j + width, j + 2 * width, j + 3 * width
@@ -107,7 +111,7 @@ def lstm(params, begin, end):
             store_stream(2, row, k2, g)
             store_stream(3, row, k3, o)
             store_stream(4, row, j + 4 * width, new)
-            store_stream(5, row, j + 5 * width, y)
+            store_stream(5, hidden, j, y)
             store_stream(6, c, j, new)
             store_stream(7, out, j, y)
             store_stream(8, h, j, y)
@@ -233,7 +237,7 @@ def rnn_back(params, begin, end):
 def lstm_back(params, begin, end):
     """The slopes of gates i, f, g, o and of c."""
     width, block, keeps = params.width, params.block, params.keeps != 0
-    blocks, p = (width + block - 1) // block, params.peephole
+    blocks, p, projects = (width + block - 1) // block, params.peephole, params.projects != 0
     for item in range(begin, end):
         n, first = item // blocks, item % blocks * block
         row, above = params.row + 4 * params.row_step * n, params.above + 4 * params.above_step * n
@@ -256,7 +260,8 @@ def lstm_back(params, begin, end):
             dc = load_stream(0, slopes, j) + d * o * _steep(t) + do * load_input(p, k2)
             di, df, dg = dc * g * _slope(i), dc * old * _slope(f), dc * i * _steep(g)
             store_stream(0, slopes, j, dc * f + di * load_input(p, j) + df * load_input(p, k1))
-            store_stream(1, hp, j, load_input(h, j))
+            kept = load_input(h, j)
+            store_stream(1, hp, j, o * t if projects else kept)
             store_stream(2, z, j, di)
             store_stream(3, z, k1, df)
             store_stream(4, z, k2, dg)
@@ -359,6 +364,30 @@ def lbr_back(params, begin, end):
             store_stream(10, buffer, k2, dq)
         if params.d_attention != 0:
             store_stream(11, params.d_attention, n, -total)
+
+
+PROJECTED = Record(
+    "slopes of projected states",
+    ("width", "count"),
+    ("above dh h", "address", "slopes of the result, and of the state by products; the old state"),
+    ("now kept hp", "address", "sums of slopes, for the next product and of all steps; the state"),
+    ("above_step h_step now_step hp_step", "elements", "from row to row; of kept as of hp"),
+)
+
+
+@task(PROJECTED)
+def projected_back(params, begin, end):
+    """The slopes of h', and a copy of h."""
+    width = params.width
+    for n in range(begin, end):
+        above, dh = params.above + 4 * params.above_step * n, params.dh + 4 * width * n
+        h, now = params.h + 4 * params.h_step * n, params.now + 4 * params.now_step * n
+        kept, hp = params.kept + 4 * params.hp_step * n, params.hp + 4 * params.hp_step * n
+        for j in range(width):
+            slope = load_input(above, j) + load_input(dh, j)
+            store_stream(0, now, j, slope)
+            store_stream(1, kept, j, slope)
+            store_stream(2, hp, j, load_input(h, j))
 
 
 ADD = Record("sum of rows", ("dst a b", "address"))
