@@ -12,6 +12,8 @@ import dnncore as dnn
 from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
+# OpenCL refuses some formats of these: blocks of statistics, padding of attention and of states.
+LIMITED = ("Attention", "BatchNorm", "GroupNorm", "LayerNorm", "RNN")
 CASES = [(kind, i) for kind in KINDS for i in range(COUNT)]
 
 
@@ -45,5 +47,6 @@ def test_there_are_forty_different_problems(kind):
 @pytest.mark.parametrize(("kind", "i"), CASES, ids=[f"{kind.__name__}-{i}" for kind, i in CASES])
 def test_agrees_with_torch(target: Target, kind, i):
     op, inputs, expected = _round(kind, i)
-    for pd in target.primitive_descs(op):
+    may_refuse = target.engine_name != "cpu" and kind.__name__.startswith(LIMITED)
+    for pd in target.primitive_descs(op, may_refuse=may_refuse):
         agree(pd, run(pd, inputs), expected)

@@ -390,7 +390,7 @@ VALUES = {
         lambda: convolution(strides=10**30),
     "pooling: kernel must be at most 2147483647; got (1, 2147483648)":
         lambda: pooling(kernel=(1, 2**31)),
-    "post-op: kind must be one of eltwise, sum, binary, prelu; got 'relu'; make a step with":
+    "post-op: kind must be one of eltwise, sum, binary, prelu, depthwise; got 'relu'; make a step":
         lambda: dnn.PostOp("relu"),
     "post-op eltwise: it has no scale; leave it out":
         lambda: dnn.PostOp("eltwise", "relu", scale=2.0),

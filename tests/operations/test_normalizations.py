@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from checks import Target, check
 
 import dnncore as dnn
+from dnncore.comparison.compare import consistent_inputs
 from dnncore.comparison.fills import fill_normal
 from dnncore.problem import read
 
@@ -113,3 +115,19 @@ def test_groups_of_all_and_of_single_channels():
     each = run(the("--gnorm g4mb2ic4_iw3"), "cpu_numba:*", src=src)["dst"]
     lines = run(the("--lnorm 2x4x3"), "cpu_numba:*", src=src)["dst"]
     np.testing.assert_allclose(each, lines, rtol=1e-5, atol=1e-6)
+
+
+PADDED_IMAGES = [
+    f"--gnorm --dir={direction} --stag={src} --dtag={dst} {shape}"
+    for direction in ("FWD_D", "BWD_D")
+    for src, dst in (("abC16c", "abc"), ("abc", "abC16c"))
+    for shape in ("g2mb3ic8iw3", "g1mb2ic17iw5")
+]
+
+
+@pytest.mark.parametrize("text", PADDED_IMAGES)
+def test_images_may_have_padding(target: Target, text):
+    """Places in a row of channels and pixels do not count the padding of a tensor."""
+    op = the(text)
+    inputs = consistent_inputs(op, dnn.Attributes(), fill_normal)
+    check(target, op, inputs=inputs)

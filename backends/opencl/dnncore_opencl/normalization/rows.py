@@ -6,6 +6,7 @@ scale and shift need further launches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dnncore import backend as core
@@ -140,13 +141,18 @@ def refusal(plan: Plan) -> Refused | None:
         return Refused("shape", "computes mean and variance of rows; use_global_stats gives them")
     if plan.uncopied:
         return Refused("format", "needs blocks within groups")
-    if not op.source.nelems or _has_padding(plan, plan.named[op.result_name].desc):
+    result = plan.named[op.result_name].desc
+    if not op.source.nelems or _has_padding(result, plan.views.in_set):
         return Refused("shape", "needs rows with elements and without padding")
+    inner = plan.views.in_set[1:]
+    for tensor in (*plan.named.values(), *plan.operands):
+        if _has_padding(tensor.desc, [d for d in inner if tensor.desc.dims[d] == result.dims[d]]):
+            return Refused("format", f"needs images without padding; got {tensor.desc}")
     return None
 
 
-def _has_padding(plan: Plan, desc: MemoryDesc) -> bool:
-    return any(desc.padded_dims[dim] > desc.dims[dim] for dim in plan.views.in_set)
+def _has_padding(desc: MemoryDesc, dims: Sequence[int]) -> bool:
+    return any(desc.padded_dims[dim] > desc.dims[dim] for dim in dims)
 
 
 def launches(plan: Plan) -> float:
