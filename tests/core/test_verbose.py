@@ -545,9 +545,16 @@ for text in sys.stdin:
 """
 
 
+# oneDNN's lines of these have other names of tensors, such as data and stats, or other settings.
+WRITTEN_OTHERWISE = (
+    "Attention", "BatchNorm", "GroupNorm", "LayerNorm", "PReLU", "RNN", "Resampling", "Shuffle",
+)  # fmt: skip
+
+
 @pytest.mark.peer
 def test_onednn_writes_the_same_fields():
-    given = [Problem(op) for kind in KINDS for op in problems(kind, 600) if is_printed_alike(op)]
+    kinds = [kind for kind in KINDS if not kind.__name__.startswith(WRITTEN_OTHERWISE)]
+    given = [Problem(op) for kind in kinds for op in problems(kind, 250) if is_printed_alike(op)]
     done = subprocess.run(
         [sys.executable, "-c", PEER],
         input="".join(f"{problem}\n" for problem in given),
@@ -557,7 +564,7 @@ def test_onednn_writes_the_same_fields():
         text=True,
         check=True,
     )
-    alike = {kind: [] for kind in KINDS}
+    alike = {kind: [] for kind in kinds}
     for group in done.stdout.split("problem ")[1:]:
         text, *lines = group.splitlines()
         made = [line for line in lines if ",create:" in line]

@@ -35,6 +35,8 @@ def number_of(op: Operation, name: str) -> int:
     """The enumerator of a tensor of the operation."""
     if isinstance(op, Sources) and name.startswith("src"):
         return MULTIPLE_SRC + int(name.removeprefix("src"))
+    if name not in ARGUMENTS:
+        raise Unsupported(f"oneDNN's {op.KIND} has no argument {name}")
     return ARGUMENTS[name]
 
 
