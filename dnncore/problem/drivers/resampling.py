@@ -58,14 +58,21 @@ WEIGHT = DIVISION + 1
 
 
 def _formula(torch: Any, op: Resampling, tensors: Mapping[str, Any]) -> Any:
-    src, sizes = tensors["src"], op.dst_role.dims[2:]
-    if not op.is_nearest:
-        mode = ("linear", "bilinear", "trilinear")[len(sizes) - 1]
-        interpolate = torch.nn.functional.interpolate
-        return interpolate(src, size=sizes, mode=mode, align_corners=False)
-    for axis, size in enumerate(sizes, 2):
-        places = (2 * torch.arange(size) + 1) * src.shape[axis] // (2 * size)
-        src = src.index_select(axis, places)
+    """Compute one dim after the other. `interpolate` would multiply elements by weights of 0."""
+    src = tensors["src"]
+    for axis, size in enumerate(op.dst_role.dims[2:], 2):
+        doubled = (2 * torch.arange(size) + 1) * src.shape[axis]
+        if op.is_nearest:
+            src = src.index_select(axis, doubled // (2 * size))
+            continue
+        places = (doubled - size) // (2 * size)
+        shape = [size if dim == axis else 1 for dim in range(src.ndim)]
+        weights = ((doubled - size) % (2 * size) / (2.0 * size)).to(src.dtype).reshape(shape)
+        low, high = (
+            src.index_select(axis, place.clamp(0, src.shape[axis] - 1))
+            for place in (places, places + 1)
+        )
+        src = (1 - weights) * low + torch.where(weights == 0, 0.0, weights * high)
     return src
 
 
