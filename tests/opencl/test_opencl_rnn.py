@@ -27,7 +27,7 @@ def target(request) -> Target:
 
     if miscompiles_barriers(request.param.engine.native.device):
         pytest.skip("this driver miscompiles barriers in loops")
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.mark.in_turn

@@ -1,5 +1,7 @@
 """Batch normalization in training: running statistics, saved statistics, both modes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -54,7 +56,8 @@ def test_results_are_those_of_the_definition(batch, per_activation):
 
 
 def test_the_average_factor_1_over_the_count_gives_averages(batch):
-    mean, variance = np.float32([7] * 4), np.float32([9] * 4)
+    mean: Any = np.float32([7] * 4)
+    variance: Any = np.float32([9] * 4)
     for i, part in enumerate((batch, batch + 1, 2 * batch)):
         y = F.batch_norm_training(part, None, None, mean, variance, average_factor=1 / (1 + i))
         mean, variance = y.running_mean, y.running_variance
