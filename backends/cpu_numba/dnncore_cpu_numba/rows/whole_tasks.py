@@ -143,7 +143,7 @@ def _per_element(x, diff, weight, of_shift, of_scale, mean, factor, count):
 
 @device
 def _per_run(x, diff, weight, of_shift, of_scale, mean, factor, count):
-    """The same with one scale for all elements."""
+    """Add to the gradients of shift and scale, which are one number each; return both sums."""
     total, product = ZERO, ZERO
     for i in range(count):
         d = load_f32(diff, i)

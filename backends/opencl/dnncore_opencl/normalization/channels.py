@@ -13,8 +13,6 @@ from typing import Any
 from dnncore import backend as core
 from dnncore.backend import Refused
 from dnncore_opencl.codegen.grid import Shares, power_of_two, power_of_two_within
-from dnncore_opencl.codegen.layout import Parameters, elements
-from dnncore_opencl.codegen.vectors import TYPES
 from dnncore_opencl.normalization.plan import Plan
 from dnncore_opencl.rows.rows import LARGEST_GROUP, Rows, Tensors, row_launch, scale_arguments
 from dnncore_opencl.runtime.launch import Launch, template
@@ -79,19 +77,7 @@ class Channels:
     def launches(self) -> list[Launch]:
         """Return the launch."""
         plan, op = self.plan, self.plan.op
-        parameters = Parameters(max(elements(tensor.desc) for tensor in self.buffers.values()))
-        written = {op.result_name, *(("mean", "variance") if self.is_forward else ())}
-        for name, tensor in self.buffers.items():
-            const = "" if name in written else "const "
-            parameters.buffer(name, const + TYPES[tensor.desc.data_type], tensor.buffer)
-        defines = {
-            **({"HAS_SCALE": ""} if "scale" in self.buffers else {}),
-            **({"HAS_SHIFT": ""} if "shift" in self.buffers else {}),
-            **({"KEEPS": ""} if "variance" in self.buffers else {}),
-            "SHARE": parameters.real(1.0 / op.count),
-            "EPSILON": parameters.real(op.epsilon),
-            "PADDED_LENGTH": parameters.size(self.rows.length),
-        }
+        parameters, defines = plan.parameters(self.buffers, self.rows.length)
         if self.is_leaving:
             parameters.buffer("left", "float", Scratch())
             defines |= {"LEAVES": "", "START": parameters.size(self.start)}

@@ -7,7 +7,7 @@ sets and of channels differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,6 +16,8 @@ from dnncore.backend import (
     Attributes,
     MemoryDesc,
 )
+from dnncore_opencl.codegen.layout import Parameters, elements
+from dnncore_opencl.codegen.vectors import TYPES
 from dnncore_opencl.elementwise.algorithms import Step
 from dnncore_opencl.normalization.application import Application
 from dnncore_opencl.normalization.views import WHOLE, ApartViews, Views
@@ -23,6 +25,7 @@ from dnncore_opencl.rows.statistics import FLOAT_BYTES, Output, Statistics, Tens
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
+STATISTICS = ("mean", "variance")
 LINE = 32  # floats; parts of the scratchpad begin at lines
 
 
@@ -48,6 +51,26 @@ class Plan:
     uncopied: dict[str, Tensor] = field(default_factory=dict)
     room: int = 0
     steps: list[Callable[[], list[Launch]]] = field(default_factory=list)
+
+    def parameters(
+        self, buffers: Mapping[str, Tensor], length: int
+    ) -> tuple[Parameters, dict[str, str]]:
+        """Return the buffers and definitions of a kernel of rows. length: elements of a row."""
+        op = self.op
+        parameters = Parameters(max(elements(tensor.desc) for tensor in buffers.values()))
+        written = {op.result_name, *(STATISTICS if op.result_name == "dst" else ())}
+        for name, tensor in buffers.items():
+            const = "" if name in written else "const "
+            parameters.buffer(name, const + TYPES[tensor.desc.data_type], tensor.buffer)
+        return parameters, {
+            **({} if op.has_mean else {"RMS": ""}),
+            **({"HAS_SCALE": ""} if "scale" in buffers else {}),
+            **({"HAS_SHIFT": ""} if "shift" in buffers else {}),
+            **({"KEEPS": ""} if "variance" in buffers else {}),
+            "SHARE": parameters.real(1.0 / op.count),
+            "EPSILON": parameters.real(op.epsilon),
+            "PADDED_LENGTH": parameters.size(length),
+        }
 
     @classmethod
     def of(cls, op: Any, attr: Attributes, engine: Any, workspace: MemoryDesc | None) -> Plan:

@@ -12,16 +12,14 @@ from dataclasses import replace
 from dnncore import backend as core
 from dnncore.backend import MemoryDesc, Refused
 from dnncore_opencl.codegen.grid import Grid, Shares
-from dnncore_opencl.codegen.layout import Parameters, elements
-from dnncore_opencl.codegen.vectors import HALVES, TYPES, write
-from dnncore_opencl.normalization.plan import Plan, channel_sums
+from dnncore_opencl.codegen.vectors import HALVES, write
+from dnncore_opencl.normalization.plan import STATISTICS, Plan, channel_sums
 from dnncore_opencl.rows.rows import LARGEST_GROUP, Rows, Tensors, row_launch, scale_arguments
 from dnncore_opencl.rows.statistics import Tensor
 from dnncore_opencl.runtime.launch import Launch, padded, template
 from dnncore_opencl.runtime.schema import Scratch
 
 VECTORS = ("scale", "shift")
-STATISTICS = ("mean", "variance")
 THREADS = 384  # work-items per compute unit that add gradients of scale and shift
 SHORT = 640  # the same for rows that a warp or less computes
 WARP = 32
@@ -76,20 +74,7 @@ class RowPlan:
     def launches(self) -> list[Launch]:
         """Return the launch."""
         plan, op = self.plan, self.plan.op
-        parameters = Parameters(max(elements(tensor.desc) for tensor in self.buffers.values()))
-        written = {op.result_name, *(STATISTICS if self.is_forward else ())}
-        for name, tensor in self.buffers.items():
-            const = "" if name in written else "const "
-            parameters.buffer(name, const + TYPES[tensor.desc.data_type], tensor.buffer)
-        defines = {
-            **({} if op.has_mean else {"RMS": ""}),
-            **({"HAS_SCALE": ""} if "scale" in self.buffers else {}),
-            **({"HAS_SHIFT": ""} if "shift" in self.buffers else {}),
-            **({"KEEPS": ""} if "variance" in self.buffers else {}),
-            "SHARE": parameters.real(1.0 / op.count),
-            "EPSILON": parameters.real(op.epsilon),
-            "PADDED_LENGTH": parameters.size(op.count),
-        }
+        parameters, defines = plan.parameters(self.buffers, op.count)
         kernel, grid = "rows_forward" if self.is_forward else "rows_backward", None
         if self.count:
             kernel = "rows_gradients"
