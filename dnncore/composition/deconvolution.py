@@ -29,6 +29,7 @@ from dnncore.ops import (
 )
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.deconvolution import Deconvolution
+from dnncore.ops.types import INTEGER_TYPES, PACKED_TYPES
 from dnncore.planning.phases import Phase, phases
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -200,6 +201,10 @@ class _Phases(Composition[Deconvolution]):
     def compose(self, op: Deconvolution, attr: Attributes, steps: Steps) -> Deconvolution:
         """Copy the taps of each phase and compute its pixels."""
         assert isinstance(op, DeconvolutionForward)
+        types = {desc.data_type for _, desc in op.tensors()}
+        if not (attr.scales or attr.zero_points or types & {*INTEGER_TYPES, *PACKED_TYPES}):
+            reason = "takes scales, zero points and integers; a convolution's gradient is faster"
+            raise CannotCompose(Refused("attribute", reason))
         if attr.rounding == "stochastic":
             reason = "takes no stochastic rounding: its random numbers have another order"
             raise CannotCompose(Refused("attribute", reason))

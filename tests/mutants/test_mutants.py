@@ -260,5 +260,5 @@ def test_native_code_is_reached_through_its_functions(tmp_path):
     lines = json.loads(Path(found).read_text())["lines"]
     tasks = "backends/cpu_numba/dnncore_cpu_numba/softmax/tasks.py"
     text = (ROOT / tasks).read_text().splitlines()
-    place = next(i for i, line in enumerate(text, 1) if "exp(" in line and "def " not in line)
-    assert str(place) in lines[tasks]
+    stores = {str(i) for i, line in enumerate(text, 1) if "store_f32(" in line}
+    assert stores & lines[tasks].keys()

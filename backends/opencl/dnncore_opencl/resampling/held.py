@@ -26,8 +26,10 @@ def refusal(op: core.Resampling) -> Refused | None:
     for argument, desc in op.tensors():
         if any(dim > CHANNELS for dim, _ in desc.inner_blocks):
             return Refused("format", f"needs plain spatial dims; {argument.name} has {desc.tag}")
-    (_, source), _ = op.tensors()
-    return None if source.nelems else Refused("shape", "needs a source with elements")
+    (argument, source), _ = op.tensors()
+    if source.nelems:
+        return None
+    return Refused("shape", f"needs elements in {argument.name}; got {source.dims}")
 
 
 def _taps(op: core.Resampling) -> tuple[int, ...]:
