@@ -164,26 +164,13 @@ class _WeightsByConvolution(_ByConvolution):
 
 
 def _add_bias_gradient(steps: Steps, diff_bias: MemoryDesc, diff_dst: MemoryDesc) -> None:
-    """Append the sum of diff_dst over all dims except the channels.
-
-    Reductions have no f64 and no sums of no terms. There, a depthwise convolution sums.
-    """
+    """Append the sum of diff_dst over all dims except the channels."""
     per_channel = _per_channel(diff_bias, diff_dst.ndims)
     if diff_dst.dims == per_channel.dims:
         steps.add(Reorder(src=diff_dst, dst=per_channel), PLAIN, src="diff_dst", dst="diff_bias")
         return
-    if diff_dst.nelems and diff_dst.data_type != "f64":
-        op = Reduction("sum", src=diff_dst, dst=per_channel)
-        steps.add(op, PLAIN, src="diff_dst", dst="diff_bias")
-        return
-    channels = diff_dst.dims[1]
-    room = steps.room(MemoryDesc((channels, *[1] * diff_dst.ndims), diff_dst.data_type))
-    sums = ConvolutionBackwardWeights(
-        src=diff_dst, diff_weights=room.desc, diff_bias=diff_bias, diff_dst=diff_dst
-    )
-    steps.add(
-        sums, PLAIN, src="diff_dst", diff_dst="diff_dst", diff_weights=room, diff_bias="diff_bias"
-    )
+    op = Reduction("sum", src=diff_dst, dst=per_channel)
+    steps.add(op, PLAIN, src="diff_dst", dst="diff_bias")
 
 
 # -- forward by phases -----------------------------------------------------------------------------

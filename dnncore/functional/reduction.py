@@ -3,7 +3,8 @@
 axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
 keepdims: whether the reduced dims stay in the shape, with size 1.
 
-If an element is NaN, the result is NaN. An empty dim cannot be reduced and raises an error.
+If an element is NaN, the result is NaN. The sum along an empty dim is 0; other reductions of it
+raise an error.
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ from typing import ClassVar
 from dnncore.algorithms.reduction import REDUCTION, check_power
 from dnncore.algorithms.rules import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, reads, writes
-from dnncore.ops.types import HALF_TYPES, INTEGER_TYPES, Rows, mixed_rows
+from dnncore.ops.types import HALF_TYPES, INTEGER_TYPES, Rows, mixed_rows, one_type_rows
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Reduction"]
 
-_NORM_TYPES = mixed_rows(("src", "dst"), ("f32", *HALF_TYPES))
+_F64 = one_type_rows(("src", "dst"), ("f64",))
+_NORM_TYPES = (*mixed_rows(("src", "dst"), ("f32", *HALF_TYPES)), *_F64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -23,7 +24,8 @@ class Reduction(Operation):
 
     algorithm: a name such as "mean"; `python -m dnncore.algorithms` prints the formulas.
     src: of any dims.
-    dst: of src's rank; each dim is 1 or src's, and at least one dim is reduced.
+    dst: of src's rank; each dim is 1 or src's, and at least one dim is reduced. Only a sum may
+        reduce an empty dim; it is 0.
     p, eps: of the norms, p at least 1; other algorithms do not read them.
 
     Only dst may have the format `any`. Raises `DescriptorError`.
@@ -31,7 +33,10 @@ class Reduction(Operation):
 
     KIND: ClassVar[str] = "reduction"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
-    TYPES: ClassVar[Rows] = mixed_rows(("src", "dst"), ("f32", *HALF_TYPES, *INTEGER_TYPES))
+    TYPES: ClassVar[Rows] = (
+        *mixed_rows(("src", "dst"), ("f32", *HALF_TYPES, *INTEGER_TYPES)),
+        *_F64,
+    )
 
     algorithm: str = field(kw_only=False)
     src: MemoryDesc
@@ -52,8 +57,11 @@ class Reduction(Operation):
                 "dst must have src's rank, each dim be 1 or src's, and one at least be reduced;"
                 f" got {self.dst.dims} for src {self.src.dims}"
             )
-        if self.dst.nelems and not self.src.nelems:
-            self._fail(f"there is nothing to reduce along an empty dim; got src {self.src.dims}")
+        if self.dst.nelems and not self.src.nelems and self.algorithm != "sum":
+            self._fail(
+                "there is nothing to reduce along an empty dim, except by sum, which is 0;"
+                f" got {self.algorithm} of src {self.src.dims}"
+            )
 
     @property
     def type_rows(self) -> Rows:

@@ -32,6 +32,8 @@ PROBLEMS = read("""
 --pool --dt=f64 --alg=max --tag=axb mb2ic19ih9oh5kh3sh2ph1
 --pool --dt=f64 --alg=avg_np mb2ic19ih9oh5kh3sh2ph1
 --pool --dir=BWD_D --dt=f64 --alg=avg_np mb2ic19ih9oh5kh3sh2ph1
+--reduction --sdt=f64 --ddt=f64 --alg=mean 3x9000:1x1
+--reduction --sdt=f64 --ddt=f64 --alg=norm_lp_sum --p=1.5 --stag=ba 40x30:1x30
 --reorder --sdt=f64 --ddt=f8_e4m3 33x7
 --reorder --sdt=f32 --ddt=u4 --dtag=aBx8b 3x5x7
 --reorder --sdt=s8 --ddt=u8 --attr-scales=dst:per_oc --attr-zero-points=src:0+dst:0 33x7

@@ -248,8 +248,9 @@ SHAPES = {
         lambda: reduction("sum", SRC),
     "one at least be reduced; got (2, 2, 8, 8) for src (2, 3, 8, 8)":
         lambda: reduction("sum", desc(2, 2, 8, 8)),
-    "reduction: there is nothing to reduce along an empty dim; got src (0, 3)":
-        lambda: dnn.Reduction("sum", src=desc(0, 3), dst=desc(1, 3)),
+    "reduction: there is nothing to reduce along an empty dim, except by sum, which is 0; got mean"
+    " of src (0, 3)":
+        lambda: dnn.Reduction("mean", src=desc(0, 3), dst=desc(1, 3)),
     "binary: src2 must have dst's rank and each of its dims be 1 or dst's; got (3,) for dst (4,)":
         lambda: dnn.Binary("select", src0=BIAS, src1=BIAS, src2=desc(3, type="s8"), dst=BIAS),
     "avg_exclude_padding needs paddings below the effective kernel and dilations below src":

@@ -12,13 +12,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Refused, data_type
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
 from dnncore_cpu_numba.copies.typed_rows import conversion
+from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.finish import WORDS
-from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
-from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, LANES, ReductionFold, fold, fold_of
+from dnncore_cpu_numba.elementwise.implementation import held_of, offered, refuse_post_ops
+from dnncore_cpu_numba.elementwise.post_ops import binary
+from dnncore_cpu_numba.reduction.tasks import (
+    COLUMNS,
+    FINISHES,
+    FOLDS,
+    LANES,
+    ReductionFold,
+    fold_of,
+)
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
@@ -38,7 +49,7 @@ class ReductionImplementation(Implementation[Reduction]):
     """Reduction of rows into accumulators in the first-level cache."""
 
     name = "cpu_numba:simd"
-    data_types = (*FLOATS, *INTEGERS)
+    data_types = ("f64", *FLOATS, *INTEGERS)
     attributes = WORDS
     takes_repeats = True
 
@@ -49,9 +60,11 @@ class ReductionImplementation(Implementation[Reduction]):
         op = op.resolve_any(dst=op.src)
         if refusal := refuse_post_ops(op, attr):
             return refusal
-        folds, nbytes = plan(op)
+        folds, nbytes = plan(op) if op.src.nelems else ([], 0)
 
         def steps(result: Tensor) -> list[Step]:
+            if not op.src.nelems:  # a sum of no terms: x < x is 0, also for NaN
+                return chain_steps(op.dst.dims, [result, result], [binary("lt", 1)], held_of(op))
             return [step for fold in folds for step in fold.steps(op, result)]
 
         return offered(op, attr, engine, steps, nbytes, efficiency=0.6, exact=_is_exact(op))
@@ -128,13 +141,13 @@ class _Fold:
         rule = plain if again else mapped
         source = self.source if again else src
         target: Param = self.target
-        kind = "f32"
+        held = kind = held_of(op)
         finish = 0
         if target == DST_ARG:
             target, kind = result.address, result.desc.data_type
             finish = FINISHES[op.algorithm]
         size = data_type(kind).itemsize
-        source_size = 4 if again else op.src.itemsize
+        source_size = data_type(held).itemsize if again else op.src.itemsize
         parts = 1 if again else piece.parts
         per_part = -(-piece.steps // parts)
         places = piece.places if piece.way == "columns" else piece.places.without(1)
@@ -152,17 +165,24 @@ class _Fold:
                 "parts": parts, "per_part": per_part, "in_lanes": piece.way == "lanes",
                 "width": width, "length": count, "src_stride": row.strides[SRC],
                 "dst_stride": row.strides[DST], "function": getattr(rule, piece.way).address,
-                "merge": plain.columns.address, "start": rule.start, "power": op.p,
-                "finish": finish, "divisor": op.src.nelems / op.dst.nelems, "eps": op.eps,
-                "part_bytes": self.part_bytes, "row": folded.extent,
-                "dst_size": size, "store": conversion("f32", kind),
+                "merge": plain.columns.address, **_numbers(op, rule.start),
+                "finish": finish, "part_bytes": self.part_bytes, "row": folded.extent,
+                "dst_size": size, "store": conversion(held, kind),
                 "starts": {
                     "dst": moved(target, size * part.offsets[DST]),
                     "source": {"src": moved(source, source_size * part.offsets[SRC])},
                 },
             }  # fmt: skip
             grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
-            yield Step(fold, values, outer.size * parts, grain=grain)
+            yield Step(FOLDS[held], values, outer.size * parts, grain=grain)
+
+
+def _numbers(op: Reduction, start: float) -> dict[str, Any]:
+    """Return the numbers of a fold, as f32 and as f64."""
+    divisor = op.src.nelems / op.dst.nelems
+    values = {"start": start, "power": op.p, "divisor": divisor, "eps": op.eps}
+    wide = {f"wide_{name}": np.float64(value).view(np.int64) for name, value in values.items()}
+    return values | wide
 
 
 def plan(op: Reduction, start: int = 0) -> tuple[list[_Fold], int]:
@@ -173,21 +193,22 @@ def plan(op: Reduction, start: int = 0) -> tuple[list[_Fold], int]:
         if [piece.outcomes for piece in pieces] == [1]:
             folds.append(_Fold(pieces[0], DST_ARG))
         else:
-            in_parts, size = _in_parts(pieces, start + nbytes)
+            in_parts, size = _in_parts(pieces, start + nbytes, data_type(held_of(op)).itemsize)
             folds += in_parts
             nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
     return folds, nbytes
 
 
-def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
+def _in_parts(pieces: Sequence[_Piece], start: int, size: int) -> tuple[list[_Fold], int]:
     """Return folds through the scratchpad, and the bytes of outcomes.
 
+    start: of the outcomes in the scratchpad. size: bytes of an outcome.
     The pieces are folded into rows of outcomes, one per part. The last fold reduces the outcomes.
     """
     results = pieces[0].results
     if pieces[0].beside > 1:
         results = Nest(results.offsets, results.loops[1:])
-    nbytes, count = 4 * results.size, 0
+    nbytes, count = size * results.size, 0
     folds: list[_Fold] = []
     for piece in pieces:
         dense = _dense(piece.results)
@@ -276,7 +297,8 @@ def _rules(op: Reduction) -> tuple[ReductionFold, ReductionFold]:
         mapped, plain = {1.0: "sizes", 2.0: "squares"}.get(op.p, "powers"), "sum"
     else:
         mapped = plain = "sum" if op.algorithm == "mean" else op.algorithm
-    return fold_of(mapped, op.src.data_type), fold_of(plain)
+    held = held_of(op)
+    return fold_of(mapped, op.src.data_type, held), fold_of(plain, held, held)
 
 
 TABLE = (ReductionImplementation(),)

@@ -35,9 +35,10 @@ FOLD = Record(
     ("start power", "float32", "the outcome of nothing, and the norm's p"),
     ("finish", "index", "of `FINISHES`"),
     ("divisor eps", "float32"),
+    ("wide_start wide_power wide_divisor wide_eps", "bits", "of the same as float64"),
     ("part_bytes", "bytes", "from a part's outcomes to the next"),
     ("dst_size", "bytes", "of an element"),
-    ("store", "address", "a kernel that converts rows of f32 to dst; 0 for f32"),
+    ("store", "address", "a kernel that converts rows of f32 to dst; 0 for f32 and f64"),
     ("row", "elements", "of src that `RowsKernel` folds into one"),
     ("starts", TENSORS),
 )

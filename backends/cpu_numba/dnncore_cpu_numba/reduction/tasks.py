@@ -24,14 +24,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dnncore_cpu_numba.codegen import vecmath
+from dnncore_cpu_numba.codegen import precise_math, vecmath
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import prefetch
-from dnncore_cpu_numba.codegen.pointers import LOADS_AS_F32, load_f32, stack, store_f32
+from dnncore_cpu_numba.codegen.pointers import (
+    LOADS_AS_F32,
+    bits_to_f64,
+    load_f32,
+    load_f64,
+    stack,
+    store_f32,
+    store_f64,
+)
 from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, task
 from dnncore_cpu_numba.codegen.type_conversion import STORED
 from dnncore_cpu_numba.codegen.vector_ir import bytes_of
@@ -42,7 +50,6 @@ COLUMNS = 1024  # most results of a row
 LANES = 64
 _STRETCH = 4 * LANES  # elements that are combined before the sums in memory are updated
 _AHEAD = 4096  # prefetch distance in bytes
-_BUFFER = COLUMNS // 2  # size in int64
 _PATIENCE = 256  # steps that are folded into sums before the sums are folded into totals
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
@@ -55,84 +62,120 @@ FINISHES = {
 """Algorithm -> the number of its last computation; see `_finish`."""
 
 
-@task(FOLD)
-def fold(params, begin, end):
-    """Fold parts of rows of results, as the module docstring describes."""
-    parts, per_part = params.parts, params.per_part
-    width, length = params.width, params.length
-    function, merge = params.function, params.merge
-    stride, start = params.src_stride, params.start
-    sums, totals = stack(_BUFFER), stack(_BUFFER)
-    result_position, place_position = stack(MAX_LOOPS), stack(MAX_LOOPS)
-    tensors, source = TENSORS.room(), SOURCE.room()
-    part = begin % parts
-    seek(params.results, begin // parts, result_position, params.starts, tensors, 1)
-    for _ in range(begin, end):
-        first = part * per_part
-        last = min(first + per_part, params.steps)
-        seek(params.places, first, place_position, tensors.source, source, 1)
-        _fill(totals, start, width)
-        if last == first + 1:
-            _call(function, source.src, stride, totals, length, params)
-        else:
-            _fill(sums, start, width)
-            for step in range(first, last):
-                _call(function, source.src, stride, sums, length, params)
-                advance(params.places, place_position, source, 1)
-                if (step - first) % _PATIENCE == _PATIENCE - 1:
-                    _call(merge, sums, 1, totals, width, params)
-                    _fill(sums, start, width)
-            _call(merge, sums, 1, totals, width, params)
-        count = width
-        if params.in_lanes:
-            _call(merge, 0, 1, totals, 0, params)
-            count = 1
-        _finish(params, totals, count)
-        dst = tensors.dst + part * params.part_bytes
-        if params.store:
-            step = params.dst_stride * params.dst_size
-            convert_row(params.store, totals, 4, dst, step, count)
-        else:
+class _Arithmetic(NamedTuple):
+    """The type of accumulators, and the functions that fold in it: of f32 or of f64."""
+
+    load: Any
+    store: Any
+    maths: Any
+    buffer: int  # size of accumulators in int64
+    numbers: Any  # (params) -> start, power, divisor, eps
+    loads: dict[str, Any]  # by the type of src
+
+
+@device
+def _numbers(params):
+    return params.start, params.power, params.divisor, params.eps
+
+
+@device
+def _wide_numbers(params):
+    start, power = bits_to_f64(params.wide_start), bits_to_f64(params.wide_power)
+    return start, power, bits_to_f64(params.wide_divisor), bits_to_f64(params.wide_eps)
+
+
+ARITHMETIC = {
+    "f32": _Arithmetic(load_f32, store_f32, vecmath, COLUMNS // 2, _numbers, LOADS_AS_F32),
+    "f64": _Arithmetic(
+        load_f64, store_f64, precise_math, COLUMNS, _wide_numbers, {"f64": load_f64}
+    ),
+}
+
+
+def _fold(held: str) -> Task:
+    """Return the task that folds in f32 or in f64."""
+    load, store, maths, buffer, numbers, _ = ARITHMETIC[held]
+    exp, log = maths.exp, maths.log
+
+    @device
+    def fill(x, value, count):
+        for i in range(count):
+            store(x, i, value)
+
+    @device
+    def finished(params, x, count):
+        """Compute the result from the folded values."""
+        finish = params.finish
+        _, p, divisor, eps = numbers(params)
+        if finish == 1:
             for i in range(count):
-                store_f32(dst, i * params.dst_stride, load_f32(totals, i))
-        part += 1
-        if part == parts:
-            part = 0
-            advance(params.results, result_position, tensors, 1)
+                store(x, i, _divided(load(x, i), divisor))
+        if finish == 2 or finish == 4:
+            for i in range(count):
+                value = load(x, i)
+                store(x, i, eps if value < eps else value)
+        if finish == 3 or finish == 5:
+            for i in range(count):
+                store(x, i, load(x, i) + eps)
+        if finish >= 4 and p == _TWO:
+            for i in range(count):
+                store(x, i, np.sqrt(load(x, i)))
+        elif finish >= 4 and p != _ONE:
+            for i in range(count):
+                store(x, i, exp(log(load(x, i)) / p))
+
+    def fold(params, begin, end):
+        """Fold parts of rows of results, as the module docstring describes."""
+        parts, per_part = params.parts, params.per_part
+        width, length = params.width, params.length
+        function, merge = params.function, params.merge
+        stride = params.src_stride
+        start, _, _, _ = numbers(params)
+        sums, totals = stack(buffer), stack(buffer)
+        result_position, place_position = stack(MAX_LOOPS), stack(MAX_LOOPS)
+        tensors, source = TENSORS.room(), SOURCE.room()
+        part = begin % parts
+        seek(params.results, begin // parts, result_position, params.starts, tensors, 1)
+        for _ in range(begin, end):
+            first = part * per_part
+            last = min(first + per_part, params.steps)
+            seek(params.places, first, place_position, tensors.source, source, 1)
+            fill(totals, start, width)
+            if last == first + 1:
+                _call(function, source.src, stride, totals, length, params)
+            else:
+                fill(sums, start, width)
+                for step in range(first, last):
+                    _call(function, source.src, stride, sums, length, params)
+                    advance(params.places, place_position, source, 1)
+                    if (step - first) % _PATIENCE == _PATIENCE - 1:
+                        _call(merge, sums, 1, totals, width, params)
+                        fill(sums, start, width)
+                _call(merge, sums, 1, totals, width, params)
+            count = width
+            if params.in_lanes:
+                _call(merge, 0, 1, totals, 0, params)
+                count = 1
+            finished(params, totals, count)
+            dst = tensors.dst + part * params.part_bytes
+            if params.store:
+                step = params.dst_stride * params.dst_size
+                convert_row(params.store, totals, 4, dst, step, count)
+            else:
+                for i in range(count):
+                    store(dst, i * params.dst_stride, load(totals, i))
+            part += 1
+            if part == parts:
+                part = 0
+                advance(params.results, result_position, tensors, 1)
+
+    fold.__name__ = f"fold_{held}"
+    return task(FOLD)(fold)
 
 
 @device
 def _call(function, src, stride, sums, count, params):
     FOLD_CALL.call(function, src=src, stride=stride, sums=sums, count=count, params=params)
-
-
-@device
-def _fill(x, value, count):
-    for i in range(count):
-        store_f32(x, i, value)
-
-
-@device
-def _finish(params, x, count):
-    """Compute the result from the folded values."""
-    finish, p = params.finish, params.power
-    divisor, eps = params.divisor, params.eps
-    if finish == 1:
-        for i in range(count):
-            store_f32(x, i, _divided(load_f32(x, i), divisor))
-    if finish == 2 or finish == 4:
-        for i in range(count):
-            value = load_f32(x, i)
-            store_f32(x, i, eps if value < eps else value)
-    if finish == 3 or finish == 5:
-        for i in range(count):
-            store_f32(x, i, load_f32(x, i) + eps)
-    if finish >= 4 and p == _TWO:
-        for i in range(count):
-            store_f32(x, i, np.sqrt(load_f32(x, i)))
-    elif finish >= 4 and p != _ONE:
-        for i in range(count):
-            store_f32(x, i, vecmath.exp(vecmath.log(load_f32(x, i)) / p))
 
 
 @exact
@@ -157,7 +200,6 @@ _EACH: dict[str, Callable[..., Any]] = {
     "itself": lambda x, p: x,
     "size": lambda x, p: -x if x < _ZERO else x,
     "square": lambda x, p: x * x,
-    "power": lambda x, p: vecmath.power(-x if x < _ZERO else x, _ONE, p),
 }
 _BOTH: dict[str, Callable[..., Any]] = {
     "larger": _larger,
@@ -165,6 +207,10 @@ _BOTH: dict[str, Callable[..., Any]] = {
     "sum": lambda x, y: x + y,
     "product": lambda x, y: x * y,
 }
+
+
+def _power(power: Any) -> Callable[..., Any]:
+    return lambda x, p: power(-x if x < _ZERO else x, _ONE, p)
 
 
 @dataclass(frozen=True)
@@ -181,30 +227,43 @@ class ReductionFold:
 
 
 @functools.cache
-def fold_of(rule: str, source: str = "f32") -> ReductionFold:
-    """Return the native functions of a rule. source: the type of src.
+def fold_of(rule: str, source: str = "f32", held: str = "f32") -> ReductionFold:
+    """Return the native functions of a rule. source: the type of src. held: that of accumulators.
 
     Called with count 0, `columns` folds all lanes into the first one.
     """
     first, combine, map_ = RULES[rule]
-    each, both = device(_EACH[map_]), device(_BOTH[combine])
-    load, size = LOADS_AS_F32[source], bytes_of(STORED[source])
+    load_sum, store_sum, maths, _, numbers, loads = ARITHMETIC[held]
+    both = device(_BOTH[combine])
+    each = device(_EACH[map_] if map_ in _EACH else _power(maths.power))
+    load, size = loads[source], bytes_of(STORED[source])
+
+    @device
+    def fold_lanes(sums):
+        """Fold all lanes into the first one."""
+        count = LANES // 4
+        while count > 0:
+            for i in range(count):
+                a, b = load_sum(sums, i), load_sum(sums, count + i)
+                c, d = load_sum(sums, 2 * count + i), load_sum(sums, 3 * count + i)
+                store_sum(sums, i, both(both(a, b), both(c, d)))
+            count //= 4
 
     def columns(src, stride, sums, count, params):
-        p = params.power
+        _, p, _, _ = numbers(params)
         if count == 0:
-            _fold_lanes(sums, both)
+            fold_lanes(sums)
         elif stride == 1:
             for i in range(count):
                 value = each(load(src, i), p)
-                store_f32(sums, i, both(load_f32(sums, i), value))
+                store_sum(sums, i, both(load_sum(sums, i), value))
         else:
             for i in range(count):
                 value = each(load(src, i * stride), p)
-                store_f32(sums, i, both(load_f32(sums, i), value))
+                store_sum(sums, i, both(load_sum(sums, i), value))
 
     def lanes(src, stride, sums, count, params):
-        p = params.power
+        _, p, _, _ = numbers(params)
         done = count - count % _STRETCH if stride == 1 else 0
         for start in range(0, done, _STRETCH):
             x = src + size * start
@@ -212,30 +271,18 @@ def fold_of(rule: str, source: str = "f32") -> ReductionFold:
             for i in range(LANES):
                 a, b = each(load(x, i), p), each(load(x, LANES + i), p)
                 c, d = each(load(x, 2 * LANES + i), p), each(load(x, 3 * LANES + i), p)
-                store_f32(sums, i, both(load_f32(sums, i), both(both(a, b), both(c, d))))
+                store_sum(sums, i, both(load_sum(sums, i), both(both(a, b), both(c, d))))
         for start in range(done, count, LANES):
             some = min(LANES, count - start)
             for i in range(some):
                 value = each(load(src, (start + i) * stride), p)
-                store_f32(sums, i, both(load_f32(sums, i), value))
+                store_sum(sums, i, both(load_sum(sums, i), value))
 
     columns.__name__ = f"{rule}_columns_{source}"
     lanes.__name__ = f"{rule}_lanes_{source}"
-    rows = RowsKernel(map_, combine, source) if map_ in MAPS else None
+    rows = RowsKernel(map_, combine, source) if map_ in MAPS and held == "f32" else None
     function = native_function(FOLD_CALL)
     return ReductionFold(function(columns), function(lanes), rows, first)
-
-
-@device
-def _fold_lanes(sums, both):
-    """Fold all lanes into the first one."""
-    count = LANES // 4
-    while count > 0:
-        for i in range(count):
-            a, b = load_f32(sums, i), load_f32(sums, count + i)
-            c, d = load_f32(sums, 2 * count + i), load_f32(sums, 3 * count + i)
-            store_f32(sums, i, both(both(a, b), both(c, d)))
-        count //= 4
 
 
 RULES = {
@@ -248,3 +295,6 @@ RULES = {
     "powers": (0.0, "sum", "power"),
 }
 """Rule -> (the result of an empty set, key of `_BOTH`, key of `_EACH`)."""
+
+FOLDS = {held: _fold(held) for held in ARITHMETIC}
+"""The type of accumulators -> the task."""

@@ -10,9 +10,9 @@ from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Re
 from dnncore_opencl.codegen.grid import Boxes
 from dnncore_opencl.codegen.layout import Nest, Parameters, decode, offset_text
 from dnncore_opencl.codegen.vectors import (
-    COMPUTED,
     CPU_LANES,
     TYPES,
+    WITH_F64,
     conversions,
     is_wide,
     most_lanes,
@@ -41,7 +41,7 @@ class Reduction(Implementation[core.Reduction]):
     """All algorithms, with post-ops."""
 
     name = "opencl:staged"
-    data_types = COMPUTED
+    data_types = WITH_F64
     attributes = (*POST_OP_WORDS, ROUNDING)
     takes_repeats = True
 
@@ -270,10 +270,7 @@ class Stages(Staged):
 
 
 def bias_sums(engine: Any, op: core.Operation, scratchpad_start: int) -> Stages | None:
-    """Return the sums of diff_dst's channels, the gradient of a bias; None if `op` has none.
-
-    diff_dst may have no elements, although `Reduction` refuses such tensors.
-    """
+    """Return the sums of diff_dst's channels, the gradient of a bias; None if `op` has none."""
     descs = {argument.name: desc for argument, desc in op.tensors()}
     if "diff_bias" not in descs:
         return None
