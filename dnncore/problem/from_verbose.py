@@ -194,6 +194,7 @@ def _read(parsed: Fields) -> tuple[Operation, Attributes]:
         raise Misread("prop_kind", f"expected one of {known} of {parsed.kind}")
     words = _words(parsed.auxiliary)
     tensors = [_read_desc(text) for text in parsed.memory_descriptors.split()]
+    driver_of(operation).verbose.adapt(words, [tensor.word for tensor in tensors])
     offsets = _read_offsets(words.pop("offsets", None), len(tensors))
     op = _read_shape(parsed, operation, words, tensors)
     op = _with_descs(op, dict(_descs(op, tensors, offsets)))
@@ -290,6 +291,9 @@ def _descs(
     op: Operation, tensors: list[_Tensor], offsets: list[int]
 ) -> Iterator[tuple[str, MemoryDesc]]:
     """Return pairs of argument and descriptor, for the tensors of an operation."""
+    if not _is_own(op, tensors):
+        yield from _descs_of_onednn(op, tensors)
+        return
     found: dict[str, MemoryDesc] = {}
     rest = list(zip(tensors, offsets, strict=True))
     for row in rows_of(op):
@@ -311,6 +315,36 @@ def _descs(
         raise Misread(
             "memory_descriptors", f"expected the end of the list; got {rest[0][0].text!r}"
         )
+
+
+def _is_own(op: Operation, tensors: list[_Tensor]) -> bool:
+    """Whether a line has the tensors that dnncore writes, or oneDNN writes the same ones."""
+    if type(op) not in driver_of(type(op)).verbose.onednn:
+        return True
+    rows, words = list(rows_of(op)), {tensor.word for tensor in tensors}
+    needed = {row.word for row in rows if not row.twin and getattr(op, row.argument, None)}
+    return needed <= words <= {row.word for row in rows}
+
+
+def _descs_of_onednn(op: Operation, tensors: list[_Tensor]) -> Iterator[tuple[str, MemoryDesc]]:
+    """Return pairs of argument and descriptor, for the tensors of oneDNN's line.
+
+    A descriptor of several tensors gives all of them its type, and its format if dims are equal.
+    """
+    listed = driver_of(type(op)).verbose.onednn[type(op)].split()
+    arguments = {word: names or word for word, _, names in (text.partition(":") for text in listed)}
+    for tensor in tensors:
+        if tensor.word not in arguments:
+            known = ", ".join(arguments)
+            text = f"at {tensor.text!r}: expected one of {known} of {op.KIND}"
+            raise Misread("memory_descriptors", text)
+        first: MemoryDesc | None = None
+        for name in arguments[tensor.word].split("+"):
+            own: MemoryDesc | None = getattr(op, name, None)
+            if own is None or tensor.data_type == "undef":
+                continue
+            first = tensor.desc(own.dims, 0) if first is None else first
+            yield name, first if first.dims == own.dims else own.with_data_type(first.data_type)
 
 
 def _check_presence(row: Row, tensor: _Tensor) -> None:

@@ -83,7 +83,15 @@ BATCH_NORMALIZATION = Driver(
     defaults=DEFAULTS,
     read=read,
     write=write,
-    verbose=VerboseLine(words=words, letters="eps", spelling=("_", "")),
+    verbose=VerboseLine(
+        words=words,
+        letters="eps",
+        spelling=("_", ""),
+        onednn={
+            BatchNormalizationForward: "data:src+dst+src1 diff:none",
+            BatchNormalizationBackward: "data:src diff:diff_src+diff_dst+diff_src1",
+        },
+    ),
     printed_shape="mb ic i* eps",
     golden=GOLDEN,
     oracles={

@@ -86,6 +86,10 @@ class VerboseLine:
     words: further words.
     spelling: (dnncore's text, oneDNN's text), if oneDNN spells a part of the shape in another way.
     letters: a pattern of the shape's letters that oneDNN lacks. They become words.
+    onednn: operation type -> the tensors of oneDNN's lines, if they differ: WORD or
+        WORD:ARGUMENT+ARGUMENT, for one descriptor of several tensors. Each may be omitted.
+    adapt: replaces the words of oneDNN's lines by those of the driver, in place. It also gets the
+        words of the tensors.
     """
 
     tensors: Mapping[type[Operation], str] = field(default_factory=dict)
@@ -93,6 +97,8 @@ class VerboseLine:
     words: Callable[[Any], Iterator[str]] = _no_words
     spelling: tuple[str, str] = ("", "")
     letters: str = "$"
+    onednn: Mapping[type[Operation], str] = field(default_factory=dict)
+    adapt: Callable[[dict[str, str], list[str]], None] = lambda _words, _tensors: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,7 +91,15 @@ GROUP_NORMALIZATION = Driver(
     defaults=DEFAULTS,
     read=read,
     write=write,
-    verbose=VerboseLine(words=words, letters="eps", spelling=("_", "")),
+    verbose=VerboseLine(
+        words=words,
+        letters="eps",
+        spelling=("_", ""),
+        onednn={
+            GroupNormalizationForward: "src dst",
+            GroupNormalizationBackward: "src dst:diff_dst diff_src",
+        },
+    ),
     printed_shape="g mb ic i* eps",
     golden=GOLDEN,
     oracles={

@@ -97,7 +97,14 @@ LAYER_NORMALIZATION = Driver(
     defaults=OWN_DEFAULTS,
     read=read,
     write=write,
-    verbose=VerboseLine(words=_words),
+    verbose=VerboseLine(
+        words=_words,
+        onednn={
+            LayerNormalizationForward: "src dst stats:mean+variance scale shift",
+            LayerNormalizationBackward: "src dst:diff_dst stats:mean+variance scale shift diff_src"
+            " diff_scale diff_shift",
+        },
+    ),
     golden=GOLDEN,
     oracles={
         LayerNormalizationForward: forward_oracle,

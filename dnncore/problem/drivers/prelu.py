@@ -153,7 +153,11 @@ PRELU = Driver(
             PReLUForward: "data:src wei:weights dst=src",
             PReLUBackward: "data:src wei:weights diff:diff_dst diff_data=diff_dst:diff_src"
             " diff_wei=weights:diff_weights",
-        }
+        },
+        onednn={
+            PReLUForward: "data:src+dst wei:weights diff:none diff_wei:none",
+            PReLUBackward: "data:src wei:weights diff:diff_dst+diff_src diff_wei:diff_weights",
+        },
     ),
     golden=GOLDEN,
     oracles={

@@ -128,6 +128,7 @@ RESAMPLING = Driver(
             ResamplingBackward: "src:diff_src dst:diff_dst",
         },
         auxiliary="alg:resampling_{algorithm}",
+        spelling=("_ic", "ic"),
     ),
     printed_shape="mb ic i* o*",
     golden=GOLDEN,

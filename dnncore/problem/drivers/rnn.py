@@ -62,7 +62,7 @@ def read(settings: Settings) -> Operation:
     tensors = read_tensors(settings, {n: dims[n.removeprefix("diff_")] for n in names})
     fields: dict[str, Any] = {"prop_kind": direction.prop_kind} if direction.prop_kind else {}
     kind: Any = direction.kind
-    activation = settings["activation"].lower()
+    activation = settings["activation"].lower().removeprefix("eltwise_")
     operation: Operation = kind(
         **fields,
         **tensors,
@@ -150,6 +150,19 @@ def _words(op: rnn.RNN) -> Iterator[str]:
             yield f"{name}:{written[name]}"
 
 
+def _adapt(words: dict[str, str], tensors: list[str]) -> None:
+    """Replace oneDNN's word `flags` by the words for tensors that are there or not.
+
+    oneDNN lists no tensors of the state c: they are there if those of h are.
+    """
+    if words.pop("flags", None) is None:
+        return
+    words["with-peephole"] = str("wei_peephole" in tensors).lower()
+    words["with-projection"] = str("wei_proj" in tensors).lower()
+    absent = [name for name in ("src_iter", "bias", "dst_iter") if name not in tensors]
+    words["without"] = "+".join(n for name in absent for n in (name, f"{name}_c") if n in OPTIONAL)
+
+
 # -- correctness -----------------------------------------------------------------------------------
 
 
@@ -226,6 +239,20 @@ RNN = Driver(
         auxiliary="alg:{algorithm} direction:{direction} activation:{activation}",
         words=_words,
         spelling=("_", ""),
+        onednn={
+            RNNForward: "src_layer:src_layer+attention src_iter:src_iter+src_iter_c"
+            " wei_layer:weights_layer wei_iter:weights_iter wei_peephole:weights_peephole"
+            " wei_proj:weights_projection bias dst_layer dst_iter:dst_iter+dst_iter_c",
+            RNNBackward: "src_layer:src_layer+attention src_iter:src_iter+src_iter_c"
+            " wei_layer:weights_layer wei_iter:weights_iter wei_peephole:weights_peephole"
+            " wei_proj:weights_projection bias:none dst_layer:none dst_iter:none"
+            " diff_src_layer:diff_src_layer+diff_attention"
+            " diff_src_iter:diff_src_iter+diff_src_iter_c diff_wei_layer:diff_weights_layer"
+            " diff_wei_iter:diff_weights_iter diff_wei_peephole:diff_weights_peephole"
+            " diff_wei_proj:diff_weights_projection diff_bias diff_dst_layer"
+            " diff_dst_iter:diff_dst_iter+diff_dst_iter_c",
+        },
+        adapt=_adapt,
     ),
     always_printed=("alg", "direction", "activation"),
     printed_shape="l t mb sic slc dhc dic",

@@ -78,7 +78,10 @@ SHUFFLE = Driver(
     defaults=DEFAULTS,
     read=read,
     write=write,
-    verbose=VerboseLine(auxiliary="axis:{axis} group:{group_size}"),
+    verbose=VerboseLine(
+        auxiliary="axis:{axis} group:{group_size}",
+        onednn={ShuffleForward: "data:src+dst", ShuffleBackward: "data:diff_dst+diff_src"},
+    ),
     golden=GOLDEN,
     oracles={ShuffleForward: forward(_formula), ShuffleBackward: gradient(_formula, "src")},
     errors={ShuffleForward: exact, ShuffleBackward: exact},
