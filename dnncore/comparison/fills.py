@@ -14,6 +14,7 @@ from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.attributes import Attributes
 from dnncore.comparison.quantized import is_integer_product
 from dnncore.ops import Operation, PoolingForward, Reduction, Reorder
+from dnncore.ops.rnn import RNN
 from dnncore.problem import driver_of
 from dnncore.tensors.datatypes import data_type
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -263,8 +264,17 @@ def _integers(_op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
     return fill_integers(desc, seed)
 
 
+WEIGHTS_DIMS = 5  # of the weights of recurrent cells: (L, D, rows, G, DHC)
+
+
 def _random(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
-    """Draw from the normal distribution; for reorders so that some conversions saturate."""
+    """Draw from the normal distribution; for reorders so that some conversions saturate.
+
+    The products with the weights of recurrent cells have the variance 1. Larger ones would saturate
+    the gates, and errors would grow from step to step.
+    """
+    if isinstance(op, RNN) and desc.ndims == WEIGHTS_DIMS:
+        return fill_normal(desc, seed, max(1, desc.dims[2]) ** -0.5)
     return fill_normal(desc, seed, 100.0 if isinstance(op, Reorder) else 1.0)
 
 

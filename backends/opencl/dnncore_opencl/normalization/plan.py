@@ -220,7 +220,9 @@ def _normalize(plan: Plan) -> list[Launch]:
         if has("src1"):
             work.then(Step(f"x = x + {work.value('src1')};"))
         if has("workspace"):
-            work.then(Step("const intLANES workspace = 1 - ((x <= 0.0f) & 1);"))
+            # Oclgrind computes 1 - ((x <= 0.0f) & 1) of vectors wrongly.
+            mask = "x <= 0.0f ? (realLANES)(0.0f) : (realLANES)(1.0f)"
+            work.then(Step(f"const realLANES workspace = {mask};"))
         work.then(Step("x = x <= 0.0f ? (realLANES)(0.0f) : x;"))
     work.post_ops(plan.attr)
     return work.launches()
