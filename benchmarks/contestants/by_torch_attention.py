@@ -5,6 +5,7 @@ In float64, each head is computed by the definition, so that the scores of one h
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,8 @@ aten = torch.ops.aten
 def _forward(op: Any, t: Tensors) -> Run:
     own, how = _arguments(op, t)
     if own[0].dtype == torch.float64:
-        return lambda: _by_heads(op, own, _of_head)
+        mask = how.get("attn_mask")
+        return lambda: _by_heads(op, own, functools.partial(_of_head, mask=mask))
     if own[0].is_cuda and own[0].dtype != torch.float32:
         return lambda: aten._scaled_dot_product_flash_attention(*own, 0.0, **how)[0]
     return lambda: torch.nn.functional.scaled_dot_product_attention(*own, **how)
@@ -62,10 +64,18 @@ def _efficient(own: list[Any], diff: Any, how: dict[str, Any]) -> Run:
 def _arguments(op: Any, t: Tensors) -> tuple[list[Any], dict[str, Any]]:
     """Queries, keys and values, and the settings. Raises `LeftOut` for what torch lacks."""
     _, heads, shared, queries, keys, _, _ = op.sizes
-    is_square = queries == keys or op.causal != "bottom_right"
-    if op.mask is not None or heads != shared or not is_square:
-        raise LeftOut("torch is measured without masks and shared heads")
-    how = {"is_causal": op.causal != "none", "scale": op.scale}
+    is_forward, is_causal = isinstance(op, dnn.AttentionForward), op.causal != "none"
+    if queries != keys and op.causal == "bottom_right":
+        raise LeftOut("torch aligns causal masks at the top left")
+    if is_causal and op.mask is not None:
+        raise LeftOut("torch takes a causal mask or an additive one")
+    if not is_forward and (op.mask is not None or heads != shared):
+        raise LeftOut("torch's gradients are measured without masks and shared heads")
+    how = {"is_causal": is_causal, "scale": op.scale}
+    if op.mask is not None:
+        how["attn_mask"] = t["mask"]
+    if heads != shared:
+        how["enable_gqa"] = True
     return [t[name] for name in ("queries", "keys", "values")], how
 
 
@@ -73,27 +83,37 @@ def _arguments(op: Any, t: Tensors) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _by_heads(op: Any, tensors: list[Any], compute: Callable[..., list[Any]]) -> list[Any]:
-    """The results of all heads of all sequences."""
+    """The results of all heads of all sequences. Tensors of fewer heads are shared."""
     images, heads = op.sizes[:2]
-    places = [(image, head) for image in range(images) for head in range(heads)]
-    rows = [compute(op, *(tensor[place] for tensor in tensors)) for place in places]
+    rows = [
+        compute(op, *(t[n, head * t.shape[1] // heads] for t in tensors), place=(n, head))
+        for n in range(images)
+        for head in range(heads)
+    ]
     return [torch.stack(column).unflatten(0, (images, heads)) for column in zip(*rows, strict=True)]
 
 
-def _weights(op: Any, queries: Any, keys: Any) -> Any:
+def _scores(op: Any, queries: Any, keys: Any) -> Any:
     scores = torch.matmul(queries, keys.T).mul_(op.scale)
     if op.causal != "none":
         unseen = torch.ones(scores.shape, dtype=torch.bool, device=scores.device).triu_(1)
         scores.masked_fill_(unseen, -math.inf)
-    return torch.softmax(scores, -1)
+    return scores
 
 
-def _of_head(op: Any, queries: Any, keys: Any, values: Any) -> list[Any]:
-    return [torch.matmul(_weights(op, queries, keys), values)]
+def _of_head(
+    op: Any, queries: Any, keys: Any, values: Any, *, place: tuple[int, int], mask: Any
+) -> list[Any]:
+    scores = _scores(op, queries, keys)
+    if mask is not None:
+        scores += mask.expand(*op.sizes[:2], -1, -1)[place]
+    return [torch.matmul(torch.softmax(scores, -1), values)]
 
 
-def _gradients_of_head(op: Any, queries: Any, keys: Any, values: Any, diff: Any) -> list[Any]:
-    weights = _weights(op, queries, keys)
+def _gradients_of_head(
+    op: Any, queries: Any, keys: Any, values: Any, diff: Any, **_place: Any
+) -> list[Any]:
+    weights = torch.softmax(_scores(op, queries, keys), -1)
     mean = (diff * torch.matmul(weights, values)).sum(-1, keepdim=True)
     slopes = torch.matmul(diff, values.T).sub_(mean).mul_(weights).mul_(op.scale)
     return [

@@ -27,8 +27,11 @@ from dnncore.backend import (
     Refused,
 )
 from dnncore_cpu_numba.attention import few_queries_task, tasks
+from dnncore_cpu_numba.attention.product_kernel import ProductKernel
+from dnncore_cpu_numba.attention.slopes_kernel import SlopesKernel
 from dnncore_cpu_numba.attention.weights_kernel import WeightsKernel
 from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
@@ -36,13 +39,14 @@ from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import zero_padding
 from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
-from dnncore_cpu_numba.gemm.microkernel import Microkernel
 from dnncore_cpu_numba.runtime.program import Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 FAR = 1 << 40  # the diagonal of an operation without causal mask
 LOG2_E = 1.4426950408889634
 PARTS_PER_THREAD = 2  # of the keys, if there are fewer heads than threads
+PRODUCTS = ProductKernel(BEST)
+MOST = tasks.ROWS * tasks.DEPTH // PRODUCTS.rows // PRODUCTS.columns * PRODUCTS.columns
 EFFICIENCY = 0.5  # of the peak of multiply-adds
 
 
@@ -62,8 +66,7 @@ class _Plan:
         self.named = arguments(op, workspace)
         if result is not None:
             self.named[op.result_name] = result
-        self.vectors = max(n for n in BEST.rows if n & (n - 1) == 0)
-        self.wide, self.high = self.vectors * BEST.lanes, BEST.rows[self.vectors]
+        self.wide, self.high = PRODUCTS.columns, PRODUCTS.rows
         self._ends: list[Callable[[], list[Step]]] = []
         self._mask = self.read("mask") if op.mask is not None else None
 
@@ -116,7 +119,10 @@ class _Plan:
         """Return the parameters of both tasks, without the address of the kernel."""
         op = self.op
         _, h, g, *_ = op.sizes
-        block = tasks.ROWS // self.high * self.high
+        *_, d, v = op.sizes
+        padded = -(-max(d, v) // self.wide) * self.wide
+        room = min(tasks.ROWS, tasks.ROWS * tasks.DEPTH // padded)
+        block = room // self.high * self.high
         mask = self._mask
         strides = [0 if n == 1 else s for n, s in _pairs(mask.desc)] if mask else [0] * 4
         return {
@@ -129,22 +135,13 @@ class _Plan:
         }  # fmt: skip
 
     def add(
-        self, task: Task, values: dict[str, Any], items: int, *, across: bool | None = None
+        self, task: Task, values: dict[str, Any], items: int, **kernels: NativeKernel | None
     ) -> None:
-        """Append a step whose task calls the microkernel.
-
-        across: whether it also calls the microkernel with a transposed left factor; None for the
-        task of the forward direction, which calls the kernel of weights.
-        """
-        kernel = Microkernel(BEST, self.high, self.vectors, panel=False)
+        """Append a step whose task calls kernels, by the names of their addresses."""
 
         def step() -> list[Step]:
-            kernels = {"kernel": kernel.address}
-            if across is None:
-                kernels["weights"] = WeightsKernel(BEST).address
-            else:
-                kernels["across"] = replace(kernel, along="rows").address if across else 0
-            return [Step(task, values | kernels, items)]
+            found = {name: each.address if each else 0 for name, each in kernels.items()}
+            return [Step(task, values | found, items)]
 
         self.steps.append(step)
 
@@ -176,7 +173,7 @@ def _forward(
 ) -> _Plan:
     plan = _Plan(op, workspace, result, threads)
     n, h, _, q, k, d, v = op.sizes
-    if q <= few_queries_task.MOST:
+    if q <= few_queries_task.MOST and max(d, v) <= few_queries_task.DEPTH:
         return _few_queries(plan, workspace)
     queries, dst = plan.read("queries"), plan.written("dst")
     keys, values = plan.panels(plan.named["keys"]), plan.lines(plan.named["values"])
@@ -188,7 +185,8 @@ def _forward(
         "query_strides": _record(queries.desc.strides), "dst_strides": _record(dst.desc.strides),
         "key_head": _head(keys), "value_head": _head(values), "value_panel": k * plan.wide,
     }  # fmt: skip
-    plan.add(tasks.forward, common | named, n * h * common["blocks"])
+    items = n * h * common["blocks"]
+    plan.add(tasks.forward, common | named, items, kernel=PRODUCTS, weights=WeightsKernel(BEST))
     return plan
 
 
@@ -213,11 +211,8 @@ def _few_queries(plan: _Plan, workspace: MemoryDesc | None) -> _Plan:
         "value_strides": _record(values.desc.strides), "span": span * few_queries_task.COLUMNS,
         "factor": cast("float", op.scale) * LOG2_E,
     }  # fmt: skip
-    common = plan.common(q, k, h) | {"kernel": 0}
-    plan.steps.append(lambda: [
-        Step(few_queries_task.parts, common | named | {"weights": WeightsKernel(BEST).address},
-             n * h * parts)
-    ])  # fmt: skip
+    common = plan.common(q, k, h)
+    plan.add(few_queries_task.parts, common | named, n * h * parts, weights=WeightsKernel(BEST))
     whole = shared | {
         "rows": q, "heads": h, "dst": dst.address, "dst_strides": _record(dst.desc.strides),
         **_lse(plan, workspace),
@@ -250,6 +245,7 @@ def _backward(
     plan.steps.append(lambda: [Step(tasks.means, means | strides, n * h)])
     shared = {
         "depth": d, "width": v, "lse": plan.named["workspace"].address, "mean": mean.address,
+        "factor": cast("float", op.scale) * LOG2_E,
     }  # fmt: skip
     whole = plan.threads <= n * g  # one thread per head computes all gradients at once
     for by_keys in (True,) if whole else (False, True):
@@ -286,7 +282,11 @@ def _backward(
             "own_line_panel": k * plan.wide, "room": room.address, "room_head": _head(room),
             "dq": dq.address, "dq_strides": _record(dq.desc.strides),
         }  # fmt: skip
-        plan.add(tasks.backward, values, n * heads * (1 if whole else blocks), across=whole)
+        plan.add(
+            tasks.backward, values, n * heads * (1 if whole else blocks), kernel=PRODUCTS,
+            slopes=SlopesKernel(BEST, by_columns=by_keys),
+            across=replace(PRODUCTS, is_transposed=True) if whole else None,
+        )  # fmt: skip
     return plan
 
 
@@ -302,7 +302,7 @@ class AttentionImplementation(Implementation[Any]):
         self.make = make
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout with strides, and up to `tasks.DEPTH` elements of keys and values."""
+        """Accept every layout with strides, and up to `MOST` elements of keys and values."""
         op = op.with_descs(**{
             a.name: desc.with_format(None) for a, desc in op.tensors() if desc.is_any
         })  # fmt: skip
@@ -316,8 +316,8 @@ class AttentionImplementation(Implementation[Any]):
         if refusal := refuse_post_ops(op, attr, workspace):
             return refusal
         n, h, _, q, k, d, v = op.sizes
-        if not 0 < min(d, v) <= max(d, v) <= tasks.DEPTH:
-            return Refused("shape", f"takes 1 to {tasks.DEPTH} elements per key; got {d} and {v}")
+        if not 0 < min(d, v) <= max(d, v) <= MOST:
+            return Refused("shape", f"takes 1 to {MOST} elements per key; got {d} and {v}")
         if not n * h * q * k:
             return Refused(
                 "shape", f"takes at least one query and key; got {n * h} heads of {q}, {k}"

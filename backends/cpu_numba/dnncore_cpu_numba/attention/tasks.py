@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from dnncore_cpu_numba.attention.product_kernel import PRODUCT
+from dnncore_cpu_numba.attention.slopes_kernel import SLOPES
 from dnncore_cpu_numba.attention.weights_kernel import STEP, WEIGHTS
 from dnncore_cpu_numba.codegen import vecmath
 from dnncore_cpu_numba.codegen.call_schema import Record
-from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32, store_i64
+from dnncore_cpu_numba.codegen.pointers import load_f32, load_input, stack, store_f32
 from dnncore_cpu_numba.codegen.task import device, task
-from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL
 
 ROWS = 56  # most rows of a block
 COLUMNS = 192  # columns of a block; a multiple of `STEP` and of the sides of all tiles
-DEPTH = 256  # most elements of a query, a key or a value
-_BUFFER, _ROOM, _TABLE = ROWS * COLUMNS // 2, ROWS * DEPTH // 2, 4  # int64
+DEPTH = 256  # elements of a query, a key or a value; with more, blocks have fewer rows
+_BUFFER, _ROOM = ROWS * COLUMNS // 2, ROWS * DEPTH // 2  # int64
 _PER_ROW, _PER_COLUMN = ROWS // 2, COLUMNS // 2
 _ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32("-inf")
 _LARGEST = np.float32("inf")
@@ -26,7 +27,6 @@ _LOG2_E, _LN2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
 
 STRIDES = Record("strides of a tensor", ("n head row column", "elements"))
 COMMON = (
-    ("kernel", "address"),
     ("tile_rows tile_columns", "count", "elements of a tile"),
     ("vector", "bytes"),
     ("rows columns", "count", "of a head"),
@@ -48,7 +48,7 @@ FORWARD = Record(
     ("query_strides dst_strides", STRIDES),
     ("key_head value_head value_panel", "elements", "from one to the next"),
     ("keeps", "flag", "lse is written"),
-    ("weights", "address", "the kernel of `WEIGHTS`"),
+    ("kernel weights", "address", "the kernels of `PRODUCT` and `WEIGHTS`"),
     ("factor", "float32", "of the queries: the scale, to the base 2"),
 )
 BACKWARD = Record(
@@ -66,7 +66,9 @@ BACKWARD = Record(
     ("dx dy", "address"),
     ("dx_strides dy_strides", STRIDES),
     ("span", "count", "blocks of an item; all blocks of a head if it also computes diff_queries"),
+    ("kernel slopes", "address", "the kernels of `PRODUCT` and `SLOPES`"),
     ("across", "address", "the kernel whose left factor is transposed; 0 if span is 1"),
+    ("factor", "float32", "of scores: the scale, to the base 2"),
     ("own_lines", "address", "keys, one behind the other"),
     ("own_line_head own_line_panel", "elements"),
     ("room", "address", "of diff_queries, heads of whole tiles"),
@@ -114,60 +116,16 @@ def clear(room, count):
 
 
 @device
-def _write_segment(table, depth):
-    """Write the `SEGMENT` of one product of the given depth without offsets."""
-    for slot in range(4):
-        store_i64(table, slot, 0)
-    store_i64(table, 0, 1)
-    store_i64(table + 8, 0, depth)
-
-
-@device
-def _multiply_across(params, table, a, columns, b, panel, panels, depth, c, c_row):
-    """Add A^T B to C, where A has `depth` rows of COLUMNS. columns: of A, a multiple of tiles."""
-    high, wide = params.tile_rows, params.tile_columns
-    _write_segment(table, depth)
-    for j in range(panels):
-        for i in range(0, columns, high):
-            MICROKERNEL.call(
-                params.across, a=a + 4 * i, b=b + j * panel, fetch=0,
-                c=c + i * c_row + 4 * j * wide, batch_table=table, blocks=1, a_advance=0,
-                b_advance=0, a_stride=4 * COLUMNS, b_row=4 * wide, b_block=0, c_row=c_row,
-                c_block=params.vector, accumulate=1, lanes=0, operands=0,
-            )  # fmt: skip
-
-
-@device
-def _multiply(params, table, a, a_row, rows, b, panel, panels, depth, c, c_row, accumulate):
+def _multiply(params, a, a_row, rows, b, panel, panels, depth, c, c_row, accumulate):
     """Compute C = A B, or add it. a_row, panel, c_row: in bytes. depth: of the product.
 
     Rows and columns are rounded up to whole tiles.
     """
-    high, wide = params.tile_rows, params.tile_columns
-    _write_segment(table, depth)
-    for j in range(panels):
-        for i in range(0, rows, high):
-            MICROKERNEL.call(
-                params.kernel, a=a + i * a_row, b=b + j * panel, fetch=0,
-                c=c + i * c_row + 4 * j * wide, batch_table=table, blocks=1, a_advance=0,
-                b_advance=0, a_stride=a_row, b_row=4 * wide, b_block=0, c_row=c_row,
-                c_block=params.vector, accumulate=accumulate, lanes=0, operands=0,
-            )  # fmt: skip
-
-
-@device
-def _finish_scores(params, x, n, head, query, query_step, key, key_step, count):
-    """Scale the scores of a row and add the mask."""
-    scale = params.scale
-    if params.has_mask:
-        strides = params.mask_strides
-        mask = params.mask + 4 * (place(strides, n, head, query) + key * strides.column)
-        step = query_step * strides.row + key_step * strides.column
-        for c in range(count):
-            store_f32(x, c, load_f32(x, c) * scale + load_f32(mask, c * step))
-    else:
-        for c in range(count):
-            store_f32(x, c, load_f32(x, c) * scale)
+    high = params.tile_rows
+    PRODUCT.call(
+        params.kernel, a=a, b=b, c=c, a_row=a_row, b_panel=panel, c_row=c_row,
+        tiles=(rows + high - 1) // high, panels=panels, depth=depth, accumulate=accumulate,
+    )  # fmt: skip
 
 
 @task(FORWARD)
@@ -176,7 +134,7 @@ def forward(params, begin, end):
     depth, width, wide = params.depth, params.width, params.tile_columns
     padded = (width + wide - 1) // wide * wide
     x, queries, sums = stack(_BUFFER), stack(_ROOM), stack(_ROOM)
-    top, total, table = stack(_PER_ROW), stack(_PER_ROW), stack(_TABLE)
+    top, total = stack(_PER_ROW), stack(_PER_ROW)
     clear(queries, ROWS * DEPTH)
     for item in range(begin, end):
         first = item % params.blocks * params.block
@@ -186,7 +144,7 @@ def forward(params, begin, end):
         shared = n * (params.heads // params.share) + head // params.share
         take(params.queries, params.query_strides, n, head, first, rows, depth, params.factor,
               queries)  # fmt: skip
-        clear(sums, ROWS * padded)
+        clear(sums, params.block * padded)
         for r in range(rows):
             store_f32(top, r, _LOWEST)
             store_f32(total, r, _ZERO)
@@ -195,8 +153,8 @@ def forward(params, begin, end):
             count = min(COLUMNS, seen - start)
             panels = (count + wide - 1) // wide
             keys = params.keys + 4 * (shared * params.key_head + start * depth)
-            _multiply(params, table, queries, 4 * depth, rows, keys, 4 * wide * depth, panels,
-                      depth, x, 4 * COLUMNS, 0)  # fmt: skip
+            _multiply(params, queries, 4 * depth, rows, keys, 4 * wide * depth, panels, depth, x,
+                      4 * COLUMNS, 0)  # fmt: skip
             adjust(params, x, rows, n, head, first, start, count)
             WEIGHTS.call(
                 params.weights, x=x, rows=rows, row=4 * COLUMNS, steps=(count + STEP - 1) // STEP,
@@ -204,7 +162,7 @@ def forward(params, begin, end):
                 sum_vectors=4 * padded // params.vector,
             )  # fmt: skip
             values = params.values + 4 * (shared * params.value_head + start * wide)
-            _multiply(params, table, x, 4 * COLUMNS, rows, values, 4 * params.value_panel,
+            _multiply(params, x, 4 * COLUMNS, rows, values, 4 * params.value_panel,
                       padded // wide, count, sums, 4 * padded, 1)  # fmt: skip
         for r in range(rows):
             own, sum_ = load_f32(top, r), load_f32(total, r)
@@ -226,7 +184,7 @@ def adjust(params, x, rows, n, head, first, start, count):
         if params.has_mask:
             mask = params.mask + 4 * (place(params.mask_strides, n, head, query) + start * step)
             for c in range(visible):
-                store_f32(row, c, load_f32(row, c) + load_f32(mask, c * step) * _LOG2_E)
+                store_f32(row, c, load_f32(row, c) + load_input(mask, c * step) * _LOG2_E)
         for c in range(visible, (count + STEP - 1) // STEP * STEP):
             store_f32(row, c, _LOWEST)
 
@@ -255,7 +213,7 @@ def backward(params, begin, end):
     deep, broad = (depth + wide - 1) // wide * wide, (width + wide - 1) // wide * wide
     weights, slopes = stack(_BUFFER), stack(_BUFFER)
     x, y, dx, dy = stack(_ROOM), stack(_ROOM), stack(_ROOM), stack(_ROOM)
-    lse, mean, table = stack(_PER_COLUMN), stack(_PER_COLUMN), stack(_TABLE)
+    lse, mean = stack(_PER_COLUMN), stack(_PER_COLUMN)
     clear(x, ROWS * DEPTH)
     clear(y, ROWS * DEPTH)
     for place in range(begin * params.span, end * params.span):
@@ -268,8 +226,8 @@ def backward(params, begin, end):
             clear(params.room + 4 * index * share * params.room_head, share * params.room_head)
         take(params.x, params.x_strides, n, head, first, rows, depth, _ONE, x)
         take(params.y, params.y_strides, n, head, first, rows, width, _ONE, y)
-        clear(dx, ROWS * deep)
-        clear(dy, ROWS * broad)
+        clear(dx, params.block * deep)
+        clear(dy, params.block * broad)
         low, high = 0, min(params.columns, first + rows + diagonal)
         if by_keys:
             low, high = max(0, first - diagonal) // COLUMNS * COLUMNS, params.columns
@@ -279,29 +237,33 @@ def backward(params, begin, end):
             queries = other * params.columns
             if by_keys == 0:
                 other = n * (params.heads // share) + head // share
-                queries = index * params.rows + first
+                _numbers(params, index * params.rows + first, rows, lse, mean)
             for start in range(low, high, COLUMNS):
                 count = min(COLUMNS, high - start)
                 panels = (count + wide - 1) // wide
-                _multiply(params, table, x, 4 * depth, rows,
+                _multiply(params, x, 4 * depth, rows,
                           params.x_panels + 4 * (other * params.x_head + start * depth),
                           4 * wide * depth, panels, depth, weights, 4 * COLUMNS, 0)  # fmt: skip
-                _multiply(params, table, y, 4 * width, rows,
+                _multiply(params, y, 4 * width, rows,
                           params.y_panels + 4 * (other * params.y_head + start * width),
                           4 * wide * width, panels, width, slopes, 4 * COLUMNS, 0)  # fmt: skip
                 if by_keys:
-                    _columns(params, queries + start, 1, count, lse, mean)
-                for r in range(rows):
-                    if by_keys == 0:
-                        _columns(params, queries + r, 0, count, lse, mean)
-                    _differentiate(params, weights + 4 * COLUMNS * r, slopes + 4 * COLUMNS * r,
-                                   lse, mean, n, query_head, first + r, start, count)  # fmt: skip
-                _multiply(params, table, slopes, 4 * COLUMNS, rows,
+                    _numbers(params, queries + start, count, lse, mean)
+                factor = params.factor
+                if params.has_mask:
+                    factor = _ONE
+                    _add_mask(params, weights, rows, n, query_head, first, start, count)
+                SLOPES.call(
+                    params.slopes, weights=weights, slopes=slopes, rows=rows, row=4 * COLUMNS,
+                    vectors=4 * wide * panels // params.vector, lse=lse, mean=mean, factor=factor,
+                )  # fmt: skip
+                _hide(params, weights, slopes, rows, first, start, count)
+                _multiply(params, slopes, 4 * COLUMNS, rows,
                           params.x_lines + 4 * (other * params.x_line_head + start * wide),
                           4 * params.x_line_panel, deep // wide, count, dx, 4 * deep,
                           1)  # fmt: skip
                 if by_keys:
-                    _multiply(params, table, weights, 4 * COLUMNS, rows,
+                    _multiply(params, weights, 4 * COLUMNS, rows,
                               params.y_lines + 4 * (other * params.y_line_head + start * wide),
                               4 * params.y_line_panel, broad // wide, count, dy, 4 * broad,
                               1)  # fmt: skip
@@ -310,12 +272,15 @@ def backward(params, begin, end):
                     for r in range(rows):
                         for c in range(count, tiles):
                             store_f32(slopes, COLUMNS * r + c, _ZERO)
-                    _multiply_across(params, table, slopes, tiles,
-                                     params.own_lines
-                                     + 4 * (index * params.own_line_head + first * wide),
-                                     4 * params.own_line_panel, deep // wide, rows,
-                                     params.room + 4 * (other * params.room_head + start * deep),
-                                     4 * deep)  # fmt: skip
+                    PRODUCT.call(
+                        params.across, a=slopes,
+                        b=params.own_lines
+                        + 4 * (index * params.own_line_head + first * wide),
+                        c=params.room + 4 * (other * params.room_head + start * deep),
+                        a_row=4 * COLUMNS, b_panel=4 * params.own_line_panel, c_row=4 * deep,
+                        tiles=tiles // params.tile_rows, panels=deep // wide, depth=rows,
+                        accumulate=1,
+                    )  # fmt: skip
         for r in range(rows):
             _give(dx + 4 * deep * r, params.scale, params.dx, params.dx_strides, n, head,
                   first + r, depth)  # fmt: skip
@@ -331,30 +296,41 @@ def backward(params, begin, end):
 
 
 @device
-def _columns(params, place, step, count, lse, mean):
-    """Copy lse and the mean of the query of each column. -inf becomes inf: weights are 0."""
-    for c in range(count):
-        own = load_f32(params.lse, place + c * step)
-        store_f32(lse, c, _LARGEST if own == _LOWEST else own)
-        store_f32(mean, c, load_f32(params.mean, place + c * step))
+def _numbers(params, place, count, lse, mean):
+    """Copy lse, to the base 2, and the means of queries. -inf becomes inf: weights are 0."""
+    for i in range(count):
+        own = load_f32(params.lse, place + i)
+        store_f32(lse, i, _LARGEST if own == _LOWEST else own * _LOG2_E)
+        store_f32(mean, i, load_f32(params.mean, place + i))
 
 
 @device
-def _differentiate(params, weights, slopes, lse, mean, n, head, row, start, count):
-    """Replace the scores of a row by weights, and its slopes by diff_score."""
-    low, high = 0, min(count, row + params.diagonal + 1 - start)
+def _add_mask(params, weights, rows, n, head, first, start, count):
+    """Scale scores, to the base 2, and add the mask."""
+    strides, factor = params.mask_strides, params.factor
+    row_step, step = strides.row, strides.column
     if params.by_keys:
-        low, high = max(0, row - params.diagonal - start), count
-        _finish_scores(params, weights, n, head, start, 1, row, 0, count)
-    else:
-        _finish_scores(params, weights, n, head, row, 0, start, 1, count)
-    for c in range(count):
-        weight = vecmath.exp(load_f32(weights, c) - load_f32(lse, c))
-        store_f32(weights, c, weight)
-        store_f32(slopes, c, weight * (load_f32(slopes, c) - load_f32(mean, c)))
-    for c in range(min(low, count)):
-        store_f32(weights, c, _ZERO)
-        store_f32(slopes, c, _ZERO)
-    for c in range(max(0, high), count):
-        store_f32(weights, c, _ZERO)
-        store_f32(slopes, c, _ZERO)
+        row_step, step = strides.column, strides.row
+    for r in range(rows):
+        row = weights + 4 * COLUMNS * r
+        mask = params.mask + 4 * (n * strides.n + head * strides.head)
+        mask += 4 * ((first + r) * row_step + start * step)
+        for c in range(count):
+            store_f32(row, c, load_f32(row, c) * factor + load_input(mask, c * step) * _LOG2_E)
+
+
+@device
+def _hide(params, weights, slopes, rows, first, start, count):
+    """Set weights and slopes to 0 where the query does not see the key."""
+    for r in range(rows):
+        low, high, row = 0, count, first + r
+        if params.by_keys:
+            low = max(0, min(count, row - params.diagonal - start))
+        else:
+            high = max(0, min(count, row + params.diagonal + 1 - start))
+        for c in range(low):
+            store_f32(weights, COLUMNS * r + c, _ZERO)
+            store_f32(slopes, COLUMNS * r + c, _ZERO)
+        for c in range(high, count):
+            store_f32(weights, COLUMNS * r + c, _ZERO)
+            store_f32(slopes, COLUMNS * r + c, _ZERO)

@@ -79,13 +79,13 @@ class WeightsKernel(NativeKernel):
         shift = vir.repeat(builder, builder.select(is_none, F32(0.0), now), kind)
 
         def weigh(score: Value, place: Value, sum_: Value) -> Value:
-            weight = _power(builder, builder.fsub(score, shift))
+            weight = power(builder, builder.fsub(score, shift))
             vir.store(builder, weight, place, None)
             return builder.fadd(sum_, weight)
 
         sums = self._each(builder, args, x, [kind(None)] * self._vectors, weigh)
         added = _reduced(builder, sums, builder.fadd)
-        change = _power(builder, builder.fsub(vir.repeat(builder, before, kind), shift))
+        change = power(builder, builder.fsub(vir.repeat(builder, before, kind), shift))
         factor = builder.extract_element(change, I32(0))
         old = builder.load(total, typ=F32, align=4)
         builder.store(builder.fadd(builder.fmul(old, factor), added), total, align=4)
@@ -144,8 +144,8 @@ def _reduced(
     return builder.extract_element(x, I32(0))
 
 
-def _power(builder: Builder, x: Value) -> Value:
-    """Return 2**x for x <= 0. Results below 2**-126.5 become 0; NaN stays."""
+def power(builder: Builder, x: Value) -> Value:
+    """Return 2**x for x < 128. Results below 2**-126.5 become 0; NaN stays."""
     kind, integers = x.type, vir.kind_of(x, I32)
     lowest = constant(kind, LOWEST)
     x = builder.select(builder.fcmp_ordered("<", x, lowest), lowest, x)
