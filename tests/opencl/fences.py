@@ -1,12 +1,14 @@
 """Executes problems on PoCL between fences. An access to memory beside a tensor ends the process.
 
-    python tests/opencl/fences.py OPERATION
+    python tests/opencl/fences.py OPERATION...
 
 PoCL uses the host's memory of a buffer directly. The last line of the output is the problem.
+Kernels are compiled without optimization, which takes a fifth of the time.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import warnings
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl  # noqa: TID251 - buffers of the memory of the host
+from dnncore_opencl.runtime import build
 
 import dnncore as dnn
 from dnncore.problem import Problem, driver_of
@@ -67,4 +70,6 @@ def main(operation: str) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(sys.argv[1])
+    build.LITTLE_WORK = math.inf
+    for name in sys.argv[1:]:
+        main(name)

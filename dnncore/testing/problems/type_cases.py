@@ -173,9 +173,14 @@ def _bases(driver: Driver) -> dict[tuple[type[Operation], str], list[Operation]]
         for kind in driver.operations
         for prop_kind in (FORWARD if "prop_kind" in kind.__dataclass_fields__ else ("",))
     }
+    complete = set()  # directions, as words, of which nothing is read any more
     while any(len(ops) < BASES for ops in found.values()):
+        words = draw_words(rng.choice, driver.name)
+        direction = next((word for word in words if word.startswith("--dir=")), "")
+        if direction in complete:
+            continue
         try:
-            (problem,) = read(" ".join(draw_words(rng.choice, driver.name)))
+            (problem,) = read(" ".join(words))
         except DescriptorError:
             continue
         op = problem.op
@@ -183,6 +188,8 @@ def _bases(driver: Driver) -> dict[tuple[type[Operation], str], list[Operation]]
         terms = LEAST_TERMS if driver.has_products else 0
         if len(ops) < BASES and _is_usual(op) and op.flops > terms * op.result.nelems:
             ops.append(op)
+        if len(ops) == BASES:
+            complete.add(direction)
     return found
 
 
