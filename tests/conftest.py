@@ -88,7 +88,7 @@ def behaviour(test: str) -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the cases for each engine, of tests in tests/operations and with `in_turn`.
+    """Select the cases for each engine, of tests of operations and of OpenCL, and with `in_turn`.
 
     All OpenCL devices have the same kernels. With n devices, each takes the cases whose places in
     the lists of parameters have a sum that is its own number modulo n: the fields of one colour.
@@ -96,7 +96,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     CPU takes every second case. The reference takes all.
     """
     tests = [item for item in items if isinstance(item, pytest.Function) and _takes_turns(item)]
-    left_out = {item for item in tests if not _has_turn(item)}
+    engines: dict[object, set[str]] = {}
+    for item in tests:
+        engines.setdefault(item.function, set()).add(item.callspec.params["target"].engine_name)
+    left_out = {item for item in tests if not _has_turn(item, engines[item.function])}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
 
@@ -105,11 +108,13 @@ def _takes_turns(item: pytest.Function) -> bool:
     if item.get_closest_marker("in_turn"):
         return True
     parameters = set(item.callspec.params) if hasattr(item, "callspec") else set()
-    return item.path.parent.name == "operations" and parameters > {"target"}
+    return item.path.parent.name in ("opencl", "operations") and parameters > {"target"}
 
 
-def _has_turn(item: pytest.Function) -> bool:
-    devices = [target for target in TARGETS if target.engine_name.startswith("opencl")]
+def _has_turn(item: pytest.Function, engines: set[str]) -> bool:
+    """Whether the test's device takes this case. engines: the names of all engines of the test."""
+    own = [target for target in TARGETS if target.engine_name in engines]
+    devices = [target for target in own if target.engine_name.startswith("opencl")]
     target = item.callspec.params["target"]
     if target is REFERENCE:
         return True

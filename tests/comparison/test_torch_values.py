@@ -37,7 +37,7 @@ def _check(pd: dnn.PrimitiveDesc, given: Round) -> None:
     agree(pd, run(pd, given.inputs), given.expected)
 
 
-@pytest.mark.in_turn(4)
+@pytest.mark.in_turn(8)
 @pytest.mark.parametrize("text", COMMON)
 def test_agrees_with_torch(target: Target, text):
     problem, given = _round(text)
@@ -45,7 +45,7 @@ def test_agrees_with_torch(target: Target, text):
         _check(pd, given)
 
 
-@pytest.mark.in_turn(4)
+@pytest.mark.in_turn(8)
 @pytest.mark.parametrize("text", OPTIONAL)
 def test_agrees_with_torch_where_it_is_accepted(target: Target, text):
     """The reference accepts all."""

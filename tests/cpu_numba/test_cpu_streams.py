@@ -33,10 +33,10 @@ def _all_is_streamed(monkeypatch):
 
 
 def f32(driver):
-    """About twenty f32 problems of the kit's list "smoke"."""
+    """About eight f32 problems of the kit's list "smoke"."""
     found = [p for p in cases("smoke", more=False) if str(p).startswith(f"--{driver} ")]
     found = [p for p in found if {d.data_type for _, d in p.op.tensors()} == {"f32"}]
-    return found[:: max(1, len(found) // 20)]
+    return found[:: max(1, len(found) // 8)]
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

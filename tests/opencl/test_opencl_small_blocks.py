@@ -45,9 +45,9 @@ def small(monkeypatch):
 @pytest.mark.parametrize("target", CPUS, ids=str)
 @pytest.mark.parametrize(("driver", "direction"), DRAWS)
 def test_small_blocks(driver, direction, target, small):
-    found, executed = failures(driver, direction, 6, target.engine, "opencl:*")
+    found, executed = failures(driver, direction, 4, target.engine, "opencl:*")
     assert not found
-    assert executed > (3 if driver == "sdpa" else 10)  # gradients of attention have one launch
+    assert executed > (2 if driver == "sdpa" else 6)  # gradients of attention have one launch
 
 
 @pytest.mark.parametrize("vector", [4, 8, 16])

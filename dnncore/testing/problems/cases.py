@@ -17,6 +17,7 @@ eltwise, binary and reduction, `type_cases.py` the types of all operations.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from dnncore.errors import DescriptorError
@@ -62,6 +63,11 @@ def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) ->
 
     Lists of values cause duplicates, for instance if two formats are equal because a dim is 1.
     """
+    return list(_cases(size, seed, more, drawn))
+
+
+@cache
+def _cases(size: str, seed: int, more: bool, drawn: bool) -> tuple[Problem, ...]:
     case_files(size)  # raises an error for other names
     names = _lists(size, more=more)
     listed = read_files(*(file for name in names for file in _files(name)))
@@ -71,4 +77,4 @@ def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) ->
     if size in DRAWN and (drawn or size == "random"):
         seed = seed if size == "random" else 0
         found += [p for driver in DRIVERS for p in draw(DRAWN[size], driver, seed=seed)]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
