@@ -138,6 +138,26 @@ def spread(lanes: int, size: int, number: int) -> list[int]:
     return [lane // size * size + number for lane in range(lanes)]
 
 
+def permuted(builder: Builder, value: Value, order: Value, widest: int) -> Value:
+    """Return the lanes of a vector of 32-bit elements in an order that is known at run time.
+
+    order: int32 per lane; only its low bits count. widest: lanes of the widest vector that the
+    processor has.
+    """
+    lanes = value.type.count
+    names = {8: ("avx2.permps", F32), 16: ("avx512.permvar.sf.512", F32)}
+    if lanes in names and widest >= 8:
+        name, element = names[lanes]
+        bits = builder.bitcast(value, ir.VectorType(element, lanes))
+        result = intrinsic(builder, f"llvm.x86.{name}", bits.type, [bits, order])
+        return builder.bitcast(result, value.type)
+    result = ir.Constant(value.type, ir.Undefined)
+    for lane in range(lanes):
+        place = builder.and_(builder.extract_element(order, I32(lane)), I32(lanes - 1))
+        result = builder.insert_element(result, builder.extract_element(value, place), I32(lane))
+    return result
+
+
 def first_lanes(builder: Builder, count: Value, lanes: int) -> Value:
     """Return a mask of the first `count` lanes. count: an int64 value."""
     integers = ir.VectorType(I32, lanes)

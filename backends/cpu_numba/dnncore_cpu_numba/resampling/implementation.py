@@ -2,12 +2,13 @@
 nothing.
 
 Images and channels are the loops of a nest. The innermost one, if it is contiguous in both tensors,
-is a pixel of the rows in `rows_task.py`.
+is a pixel. Short pixels are permuted from vectors of rows, others are sums of vectors of pixels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,18 +16,20 @@ import numpy as np
 
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused, Resampling
 from dnncore.planning.taps import Taps, taps_of
-from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.nest import Nest, nests
+from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
-from dnncore_cpu_numba.copies.typed_rows import conversion
+from dnncore_cpu_numba.copies.permuted_kernel import PERMUTED, PermutedKernel, windows_of
 from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
+from dnncore_cpu_numba.resampling.pixel_kernel import PIXELS, PixelKernel
 from dnncore_cpu_numba.resampling.rows_task import resample_rows
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, refuse_long, walked
 
-_PIXEL = 256  # most elements of a pixel
+_MOST_TAPS = 8  # of a result and a row, in registers
 _GRAIN = 4096  # least elements of a part
-_STILL = Loop(1, (0, 0))
 
 
 class ResamplingImplementation(Implementation[Resampling]):
@@ -55,26 +58,11 @@ class ResamplingImplementation(Implementation[Resampling]):
 def _steps(op: Resampling, source: str, dst: Tensor) -> list[Step]:
     """Return the steps that write the result to dst, perhaps in another data type."""
     src = arguments(op)[source]
-    if src.desc.data_type == dst.desc.data_type == "s32" and source == "src" and op.is_nearest:
-        src, dst = (_as_bits(tensor) for tensor in (src, dst))
     spatial = range(2, dst.desc.ndims)
     parts = nests(dst.desc.dims, (dst.desc, src.desc), without=spatial)
-    tables = [_taps(op, dim) for dim in spatial]
-    return [_step(part, dst, src, tables) for nest in parts for part in _pixels(nest.ordered())]
-
-
-def _as_bits(tensor: Tensor) -> Tensor:
-    """Return s32 as f32, for copies of elements."""
-    return Tensor(tensor.address, tensor.desc.with_data_type("f32"))
-
-
-def _pixels(nest: Nest) -> Iterator[Nest]:
-    """Yield nests whose innermost loop is a pixel: contiguous in both tensors, or one element."""
-    loops = nest.loops
-    if not loops or loops[-1].strides != (1, 1):
-        yield Nest(nest.offsets, (*loops, _STILL))
-        return
-    yield from nest.split(len(loops) - 1, _PIXEL)
+    one = Taps((0,), ((1.0,),))
+    tables = ([one, one, *(_taps(op, dim) for dim in spatial)])[-3:]
+    return [_step(part.ordered(), dst, src, tables) for part in parts]
 
 
 def _taps(op: Resampling, dim: int) -> Taps:
@@ -83,63 +71,137 @@ def _taps(op: Resampling, dim: int) -> Taps:
     return taps if op.result_name == "dst" else taps.transposed(inputs)
 
 
-def _step(part: Nest, dst: Tensor, src: Tensor, tables: list[Taps]) -> Step:
-    *outer, pixel = part.loops
-    sizes = (1, 1, *dst.desc.dims[2:])[-3:]
-    one = Taps((0,), ((1.0,),))
-    planes, rows, pixels = ([one, one, *tables])[-3:]
-    around = Nest(part.offsets, tuple(outer))
-    values = walked(around, {"dst": dst, "src": src}) | {
-        "planes": sizes[0], "rows": sizes[1], "pixels": sizes[2], "inner": pixel.extent,
-        "into": _image(dst.desc, conversion("f32", dst.desc.data_type)),
-        "source": _image(src.desc, conversion(src.desc.data_type, "f32")),
-        "along_planes": _table(planes), "along_rows": _table(rows),
-        "along_pixels": _table(pixels),
+def _step(nest: Nest, dst: Tensor, src: Tensor, tables: list[Taps]) -> Step:
+    """Return the step of the images of a nest. Its innermost loop is a pixel if it is dense."""
+    loops = nest.loops
+    is_pixel = bool(loops) and loops[-1].strides == (1, 1)
+    outer, inner = (loops[:-1], loops[-1].extent) if is_pixel else (loops, 1)
+    planes, rows, pixels = map(_Tables, tables)
+    is_copy = dst.desc.data_type == src.desc.data_type and all(
+        table.is_copy for table in (planes, rows, pixels)
+    )
+    make = _permuted(pixels, dst, src, inner, is_copy=is_copy) or _in_pixels(
+        pixels, dst, src, inner, is_copy=is_copy
+    )
+    kernel, shape, streams = make
+    streamed = replace(kernel, streamed=True).address if streams else 0
+    (dst_plane, dst_row, _), (src_plane, src_row, _) = (_strides(t.desc) for t in (dst, src))
+    values = walked(Nest(nest.offsets, outer), {"dst": dst, "src": src}) | {
+        "planes": planes.outputs, "rows": rows.outputs,
+        "dst_plane": dst_plane, "dst_row": dst_row, "src_plane": src_plane, "src_row": src_row,
+        "along_planes": planes.record(), "along_rows": rows.record(),
+        "kernel": kernel.address, "streamed": streamed, "shape": shape,
     }  # fmt: skip
-    items = around.size * sizes[0] * sizes[1]
-    grain = -(-_GRAIN // max(1, sizes[2] * pixel.extent))
-    return Step(resample_rows, values, items if sizes[2] else 0, grain=grain)
+    items = math.prod(loop.extent for loop in outer) * planes.outputs * rows.outputs
+    grain = -(-_GRAIN // max(1, pixels.outputs * inner))
+    return Step(resample_rows, values, items, grain=grain)
 
 
-def _image(desc: MemoryDesc, convert: int) -> dict[str, int]:
-    size = desc.itemsize
-    plane, row, pixel = (0, 0, *desc.strides[2:])[-3:]
-    return {
-        "plane": plane * size, "row": row * size, "pixel": pixel * size, "size": size,
-        "convert": convert,
-    }  # fmt: skip
+def _strides(desc: MemoryDesc) -> list[int]:
+    """Return the strides of planes, rows and pixels in bytes."""
+    return [stride * desc.itemsize for stride in (0, 0, *desc.strides[2:])[-3:]]
 
 
-def _table(taps: Taps) -> dict[str, Any]:
-    counts = np.array([len(row) for row in taps.weights], np.int64)
-    starts = np.concatenate(([0], np.cumsum(counts)))
-    weights = [weight for row in taps.weights for weight in row]
-    places, shares = _two_taps(taps)
-    return {
-        "firsts": Table(np.array(taps.firsts, np.int64)),
-        "starts": Table(starts.astype(np.int64)),
-        "weights": Table(np.array(weights, np.float32)),
-        "taps": len(places), "places": Table(places), "shares": Table(shares),
-        "pixels": counts.size,
-    }  # fmt: skip
+class _Tables:
+    """The taps of a dim as arrays."""
+
+    def __init__(self, taps: Taps) -> None:
+        self.firsts = np.array(taps.firsts, np.int64)
+        self.counts = np.array([len(row) for row in taps.weights], np.int64)
+        self.starts = np.concatenate(([0], np.cumsum(self.counts)))
+        self.weights = np.array([w for row in taps.weights for w in row], np.float32)
+        self.is_copy = bool((self.counts == 1).all() and (self.weights == 1).all())
+        self.outputs = len(self.firsts)
+        self.inputs = int((self.firsts + self.counts).max())
+
+    def record(self) -> dict[str, Table]:
+        """Return the values of `TAPS`."""
+        return {name: Table(getattr(self, name)) for name in ("firsts", "starts", "weights")}
+
+    @property
+    def taps(self) -> int:
+        """The most taps of a result."""
+        return max(1, int(self.counts.max()))
+
+    def padded(self) -> tuple[Any, Any]:
+        """Return the places and the weights of equally many taps of each result: one row per tap.
+
+        Of two taps, a missing one repeats the other, each with half its weight, because other
+        inputs may be infinite. Of more taps, missing ones have the weight 0.
+        """
+        numbers = np.arange(self.taps)[:, None]
+        there = numbers < self.counts
+        weights = np.zeros(there.shape, np.float32)
+        weights[there] = self.weights[(self.starts[:-1] + numbers)[there]]
+        if self.taps == 2:
+            single = self.counts == 1
+            weights[:, single] = weights[0, single] / 2
+        return self.firsts + np.where(there, numbers, 0), weights
 
 
-def _two_taps(taps: Taps) -> tuple[Any, Any]:
-    """Return inputs and weights of two taps per result, or of one if all results are copies.
+def _streams(dst: Tensor, src: Tensor, nbytes: int) -> bool:
+    """Whether rows of this size are written by non-temporal stores."""
+    return nbytes % LINE == 0 and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES
 
-    Nothing if a result has no tap or more. If it has one, this tap is repeated, each with half its
-    weight, because other inputs may be infinite.
+
+def _permuted(
+    table: _Tables, dst: Tensor, src: Tensor, inner: int, *, is_copy: bool
+) -> tuple[PermutedKernel, list[Any], bool] | None:
+    """Return a kernel of vectors of whole rows; None if rows have gaps or many taps.
+
+    The result also has the values of `PERMUTED`, and whether the rows permit non-temporal stores.
     """
-    counts = set(map(len, taps.weights))
-    firsts = np.array(taps.firsts, np.int32)
-    if counts == {1} and all(row == (1.0,) for row in taps.weights):
-        return firsts[None], np.ones((1, firsts.size), np.float32)
-    if not counts <= {1, 2} or not counts:
-        return np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32)
-    pairs = [row if len(row) == 2 else (row[0] / 2, row[0] / 2) for row in taps.weights]
-    shares = np.array(pairs, np.float32).T
-    others = firsts + np.array([len(row) - 1 for row in taps.weights], np.int32)
-    return np.stack([firsts, others]), np.ascontiguousarray(shares)
+    sizes = dst.desc.itemsize, src.desc.itemsize
+    pixel = _strides(dst.desc)[-1], _strides(src.desc)[-1]
+    is_dense = pixel == tuple(inner * size for size in sizes)
+    if not is_dense or inner >= BEST.lanes or table.taps > _MOST_TAPS:
+        return None
+    lanes, count, width = BEST.lanes, table.outputs * inner, table.inputs * inner
+    begins = np.minimum(np.arange(0, count, lanes), max(0, count - lanes))
+    pixels, places = np.divmod(np.minimum(begins[:, None] + np.arange(lanes), count - 1), inner)
+    pixel_places, weights = table.padded()
+    places = np.moveaxis(pixel_places[:, pixels] * inner + places, 0, 1)
+    shares = np.ascontiguousarray(np.moveaxis(weights[:, pixels], 0, 1))
+    windows = windows_of(places, lanes, width)
+    if windows is None:
+        return None
+    bases, lane_places = windows
+    kernel = PermutedKernel(
+        src.desc.data_type, dst.desc.data_type, lanes, is_copy, table.taps, bases.shape[-1],
+        ragged=bool((shares == 0).any()), is_short=width < lanes, is_narrow=count < lanes,
+    )  # fmt: skip
+    plane, row, _ = _strides(src.desc)
+    values = PERMUTED.pack({
+        "vectors": len(begins), "steps": 1, "src_step": 0, "dst_step": 0,
+        "plane": plane, "row": row,
+        "targets": Table(begins * sizes[0]), "bases": Table(bases * sizes[1]),
+        "lanes": Table(lane_places), "shares": Table(shares),
+        "src_count": width, "dst_count": count,
+    })  # fmt: skip
+    return kernel, values, _streams(dst, src, count * sizes[0])
+
+
+def _in_pixels(
+    table: _Tables, dst: Tensor, src: Tensor, inner: int, *, is_copy: bool
+) -> tuple[PixelKernel, list[Any], bool]:
+    """Return a kernel of vectors of pixels, the values of `PIXELS`, and as `_permuted`."""
+    plane, row, src_pixel = _strides(src.desc)
+    dst_pixel = _strides(dst.desc)[-1]
+    tables: dict[str, Any] = table.record() | {"firsts": Table(table.firsts * src_pixel)}
+    unrolled = 0
+    if table.taps <= _MOST_TAPS:
+        places, weights = table.padded()
+        if weights.all():
+            unrolled = table.taps
+            rows = (np.ascontiguousarray(array.T) for array in (places * src_pixel, weights))
+            tables = dict(zip(("firsts", "weights"), map(Table, rows), strict=True)) | {"starts": 0}
+    kernel = PixelKernel(src.desc.data_type, dst.desc.data_type, is_copy, unrolled)
+    values = PIXELS.pack({
+        "pixels": table.outputs, "inner": inner, "src_pixel": src_pixel, "dst_pixel": dst_pixel,
+        "plane": plane, "row": row, **tables,
+    })  # fmt: skip
+    is_whole = inner % kernel.lanes == 0 and dst_pixel % LINE == 0
+    return kernel, values, is_whole and _streams(dst, src, dst_pixel)
 
 
 TABLE = (ResamplingImplementation(),)
