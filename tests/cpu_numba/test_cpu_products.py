@@ -43,6 +43,19 @@ def test_few_rows(rows, src_tag, weights_tag):
     check(CPU, matmul((rows, 51), (51, 83), (src_tag, weights_tag), bias=bias))
 
 
+@pytest.mark.parametrize("depth", [33, 256])
+def test_many_rows_that_are_contiguous_along_m(monkeypatch, depth):
+    """They are copied. The rows of the copy do not share sets of a cache."""
+    monkeypatch.setattr(product, "FAR_BYTES", 0)
+    check(CPU, matmul((2, 130, depth), (2, depth, 129), ("acb", "any")))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_tiles_of_few_rows(rows):
+    """Panels of 3, 4 and 8 vectors, and a last one with fewer."""
+    check(CPU, matmul((rows, 51), (51, 210)))
+
+
 @pytest.mark.parametrize("weights", [(3, 31, 83), (1, 31, 83)], ids=["own", "shared"])
 @pytest.mark.parametrize("tags", [("abc", "abc"), ("acb", "acb")], ids="-".join)
 def test_batches(weights, tags):

@@ -36,6 +36,8 @@ class Isa:
     x86: the features that code may use on an x86 processor, by LLVM's names.
     any_processor: whether the set also serves other processors. There, code may use all features.
     products: the types of A whose products have special instructions: bf16, u8, s8.
+    few: as rows, wider tiles for problems of at most this number of rows. Narrow tiles of few rows
+        would have too few accumulators.
     """
 
     name: str
@@ -44,6 +46,11 @@ class Isa:
     x86: frozenset[str] = field(repr=False)  # its order differs from process to process
     any_processor: bool = False
     products: frozenset[str] = frozenset()
+    few: Mapping[int, int] = field(default_factory=dict, hash=False)
+
+    def tiles_of(self, rows: int) -> dict[int, int]:
+        """Return the tiles, as `rows`, for a problem with this number of rows."""
+        return {**self.rows, **{n: most for n, most in self.few.items() if rows <= most}}
 
     @property
     def has_tiles(self) -> bool:
@@ -102,8 +109,9 @@ _AVX2 = _SSE41 | {
 _AVX512_CORE = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 AVX512_CORE = Isa("avx512_core", 16, {1: 20, 2: 14, 3: 9, 4: 6}, _AVX512_CORE)
-AVX2 = Isa("avx2", 8, {1: 12, 2: 6}, _AVX2)
-SSE41 = Isa("sse41", 4, {1: 10, 2: 6}, _SSE41)
+_FEW = {3: 4, 4: 2, 8: 1}
+AVX2 = Isa("avx2", 8, {1: 12, 2: 6}, _AVX2, few=_FEW)
+SSE41 = Isa("sse41", 4, {1: 10, 2: 6}, _SSE41, few=_FEW)
 # The tiles assume 32 registers, which most processors other than x86 have.
 SIMD128 = Isa("simd128", 4, {1: 14, 2: 9, 3: 6, 4: 5}, _X86_64, any_processor=True)
 ISAS = (AVX512_CORE, AVX2, SSE41, SIMD128)

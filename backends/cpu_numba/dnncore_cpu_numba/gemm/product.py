@@ -35,6 +35,9 @@ SHARED_DEPTH = 256  # most k of a chunk if tiles share B; its panel, 48 KB, fits
 SHARED_VECTORS = 3  # width, in vectors, of a panel of B that tiles share
 IN_PLACE_BYTES = 64 << 10  # a plain B of at most this size is not packed
 FEW_ROWS = 16  # a plain B is not packed for at most this number of rows
+FAR_BYTES = 256 << 10  # a walk along k over this distance, in steps of rows, misses translations
+SHARED_SETS, APART = 256, 16  # elements: distances of rows that share sets, and what is added
+WIDE = 16  # lanes of the vectors for which a walk was measured to be no slower than a copy
 COPY_COST = 64  # multiply-adds in the time of copying one element; measured
 
 
@@ -153,7 +156,7 @@ class MatrixProduct:
             return self._read_groups(plan), self.arithmetic.size
         tensor, shared = self.a, self._shares_b()
         if self._copies_a():
-            layout = _column_major if shared else _row_major
+            layout = _column_major if shared else _spread
             tensor = plan.read(tensor, layout(tensor.desc))
         *batch, row, k = steps(tensor.desc)
         if not shared and _is_contiguous(tensor.desc, -1):
@@ -192,7 +195,15 @@ class MatrixProduct:
         if self.arithmetic.group > 1:
             return self._is_flipped() or not self._has_groups()
         along_k, along_rows = (_is_contiguous(self.a.desc, dim) for dim in (-1, -2))
+        if along_rows and not along_k:
+            return self._is_far() and not self._shares_b()
         return not along_rows and (self._shares_b() or not along_k)
+
+    def _is_far(self) -> bool:
+        """Whether A is read along k in long steps, and a copy of it pays."""
+        step = self.a.desc.itemsize * self.a.desc.strides[-1]
+        pays = min(self.c.desc.dims[-2:]) >= 2 * COPY_COST
+        return pays and self.isa.lanes < WIDE and step * self.a.desc.dims[-1] >= FAR_BYTES
 
     def _has_groups(self) -> bool:
         """Whether the rows of A are contiguous and have whole groups."""
@@ -313,6 +324,16 @@ def _transposed(desc: MemoryDesc) -> MemoryDesc:
 
 def _row_major(desc: MemoryDesc) -> MemoryDesc:
     return desc.with_format("abcdefghijkl"[: desc.ndims])
+
+
+def _spread(desc: MemoryDesc) -> MemoryDesc:
+    """Return a row-major layout whose rows do not share the sets of a cache."""
+    *batch, rows, k = desc.dims
+    step = k if k % SHARED_SETS else k + APART
+    strides = [step, 1]
+    for size in reversed((*batch[1:], rows)):
+        strides.insert(0, strides[0] * size)
+    return MemoryDesc(desc.dims, desc.data_type, strides=tuple(strides[-desc.ndims :]))
 
 
 def _column_major(desc: MemoryDesc) -> MemoryDesc:

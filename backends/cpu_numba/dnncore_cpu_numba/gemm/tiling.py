@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dnncore.backend import Knob
 from dnncore_cpu_numba.codegen.isa import AVX2, BEST, Isa
+from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS
 from dnncore_cpu_numba.gemm.cover import STRIDED_ROWS, Rows, TileBlocks, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
@@ -83,9 +84,10 @@ class Tiling:
         blocks = max(1, -(-problem.columns // lanes))
         others = [matrix.spatial for matrix in (problem.c, *problem.operands)]
         threads, cache_bytes = blocking.threads, (blocking.cache_kib << 10) or CACHE_BYTES
-        limit = problem.most_vectors or problem.isa.most_vectors
+        tiles_of = _tiles_of(problem)
+        limit = problem.most_vectors or max(tiles_of)
         limit = min(limit, blocking.vectors or limit)
-        widths = {-(-blocks // -(-blocks // most)) for most in problem.isa.rows if most <= limit}
+        widths = {-(-blocks // -(-blocks // most)) for most in tiles_of if most <= limit}
         vectors = min(widths, key=lambda vectors: (_cycles(problem, vectors, others), vectors))
         panels = -(-blocks // vectors)
         depth = problem.arithmetic.size * max(chunk.depth for chunk in problem.chunks)
@@ -139,13 +141,19 @@ def _cycles(problem: MatrixProblem, vectors: int, others: Sequence[Sequence[int]
     )
 
 
+def _tiles_of(problem: MatrixProblem) -> dict[int, int]:
+    """Return the tiles of the problem: vectors -> the most rows."""
+    is_wide = isinstance(problem.cover, Rows) and problem.arithmetic == F32_PRODUCTS
+    return problem.isa.tiles_of(problem.cover.count) if is_wide else dict(problem.isa.rows)
+
+
 def _most_rows(problem: MatrixProblem, vectors: int) -> int:
     """Return the most rows of a tile.
 
     The registers are a limit. If A's rows are strided, the cache and LLVM are further limits: rows
     at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
     """
-    rows = problem.isa.rows[vectors]
+    rows = next(rows for n, rows in sorted(_tiles_of(problem).items()) if n >= vectors)
     if problem.isa.has_tiles:
         return rows
     if problem.along == "k" and problem.a.row:

@@ -22,7 +22,6 @@ __all__ = ["GATES_OF_GRU", "Layers", "matrix", "with_panels"]
 BLOCK = 64  # columns of an item of a cell
 GRAIN = 16  # least items of a thread
 SHARED_SETS, APART = 256, 16  # elements: distances of rows that share sets, and what is added
-SAME_SETS = 1024  # elements: rows at this distance are copied, since they share one set of a cache
 LETTERS = ["abcdefgh"[:ndims] for ndims in range(8)]
 GATES_OF_GRU = slice(0, 2), slice(2, 3)  # of the first and the second product of a step
 KINDS = {"relu": tasks.RELU, "logistic": tasks.LOGISTIC, "tanh": 2}
@@ -142,7 +141,7 @@ class Layers:
 
     def apart(self, a: Tensor) -> Tensor:
         """Return a matrix, or its copy if its rows share sets of a cache."""
-        if a.desc.strides[0] % SAME_SETS:
+        if a.desc.strides[0] % SHARED_SETS:
             return a
         target = self.spread(*a.desc.dims)
         self.copy(target, a)
