@@ -1,4 +1,4 @@
-"""The kernels of products and of slopes against numpy, on each instruction set of this machine."""
+"""Attention's kernels against numpy, on each instruction set of this machine; its memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ pytest.importorskip("numba")
 from dnncore_cpu_numba.attention.product_kernel import PRODUCT, ProductKernel
 from dnncore_cpu_numba.attention.slopes_kernel import SLOPES, SlopesKernel
 from dnncore_cpu_numba.codegen.isa import AVAILABLE
+
+import dnncore as dnn
+from dnncore.problem import read
 
 INF = np.float32("inf")
 
@@ -75,3 +78,17 @@ def test_slopes(isa, by_columns):
     np.testing.assert_allclose(scores[:, :columns], own, rtol=1e-6, atol=2.0**-126)
     np.testing.assert_allclose(slopes[:, :columns], right, rtol=1e-6, atol=1e-7)
     np.testing.assert_array_equal((scores[:, -1], slopes[:, -1]), last)
+
+
+@pytest.mark.parametrize("direction", ["FWD_I", "BWD_D"])
+@pytest.mark.parametrize("data_type", ["f32", "bf16"])
+def test_memory_is_linear_in_tokens(direction, data_type):
+    """A matrix of scores would make it four times as large if there are twice as many tokens."""
+
+    def nbytes(tokens):
+        rows, columns = f"1x2x{tokens}x64", f"1x2x64x{tokens}"
+        (problem,) = read(f"--sdpa --dt={data_type} --dir={direction} {rows}:{columns}:{rows}")
+        pd = dnn.PrimitiveDesc(problem.op, dnn.engine("cpu"), impl="cpu_numba:blocks")
+        return pd.scratchpad_bytes
+
+    assert 0 < nbytes(16384) <= 2.05 * nbytes(8192)
