@@ -23,7 +23,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 
 if typing.TYPE_CHECKING:
     from dnncore import backend, cache, functional, ops, problem, testing  # noqa: F401
-    from dnncore.attributes import Attributes, PostOp
+    from dnncore.attributes import Attributes
     from dnncore.comparison.compare import Comparison, against_reference, compare
     from dnncore.crosschecking.session import crosscheck
     from dnncore.engines.device import Device
@@ -74,7 +74,9 @@ if typing.TYPE_CHECKING:
         SoftmaxForward,
         Sum,
     )
+    from dnncore.post_op import PostOp
     from dnncore.quantization import Dropout, Scales, ZeroPoints
+    from dnncore.rnn_quantization import RNNDataQparams, RNNWeightsQparams
     from dnncore.selection.dynamic import DynamicPrimitive
     from dnncore.selection.plugins import backends, devices, engine, register, unregister
     from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
@@ -139,7 +141,9 @@ __all__ = [
     "Primitive",
     "PrimitiveDesc",
     "RNNBackward",
+    "RNNDataQparams",
     "RNNForward",
+    "RNNWeightsQparams",
     "Reduction",
     "ReferenceWarning",
     "Reorder",
@@ -175,7 +179,7 @@ __all__ = [
 
 # Public names that `import dnncore` does not import, by module; all others are operations in `ops`.
 _ON_FIRST_USE = {
-    "attributes": ("Attributes", "PostOp"),
+    "attributes": ("Attributes",),
     "comparison.compare": ("Comparison", "against_reference", "compare"),
     "crosschecking.session": ("crosscheck",),
     "engines.engine": ("Device", "Engine"),
@@ -183,7 +187,9 @@ _ON_FIRST_USE = {
     "engines.memory": ("Memory",),
     "execution.primitive": ("BoundPrimitive", "Primitive"),
     "execution.sequence": ("Sequence",),
+    "post_op": ("PostOp",),
     "quantization": ("Dropout", "Scales", "ZeroPoints"),
+    "rnn_quantization": ("RNNDataQparams", "RNNWeightsQparams"),
     "verbose": ("set_verbose",),
     "selection.dynamic": ("DynamicPrimitive",),
     "selection.plugins": ("backends", "devices", "engine", "register", "unregister"),

@@ -42,7 +42,8 @@ preceding minor version.
      buffers pass by DLPack (`dlpack_device`, `to_dlpack`, `from_dlpack`) and are mapped (`map`).
      `Backend.array_kinds`.
 1.2  `Composition` offers an operation as steps of other operations; `deconvolutions` and
-     `depthwise_fusions`. The word "depthwise" of attributes; `Attributes.stored`.
+     `depthwise_fusions`. The words "depthwise" and "rnn_qparams" of attributes;
+     `Attributes.stored`, `RNNQparams.of`.
 
 Formats of a backend's own
 --------------------------
@@ -86,7 +87,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 import numpy as np
 import pluggy
 
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.cache import count as cache_count
 from dnncore.engines.array_kinds import ArrayKind, DeviceArrays, HostArrays
 from dnncore.engines.device import Device
@@ -130,7 +131,9 @@ from dnncore.ops.rnn import RNN
 from dnncore.ops.shuffle import Shuffle
 from dnncore.ops.softmax import Softmax
 from dnncore.ops.sources import Sources
+from dnncore.post_op import PostOp
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
+from dnncore.rnn_quantization import RNNDataQparams, RNNQparams, RNNWeightsQparams
 from dnncore.store import DiskStore
 from dnncore.tensors.datatypes import data_type, numpy_dtype
 from dnncore.tensors.datatypes import from_numpy_dtype as data_type_of
@@ -259,8 +262,9 @@ class Implementation(ABC, Generic[OpT]):
     attributes: the words of the attributes that the implementation supports. The words are
         "scales", "zero_points", "groups" (of scales and zero points), "dropout",
         "stochastic_rounding", "operand_types" (operands of post-ops of other types than f32),
-        "sum_zero_point" (in a post-op `sum`) and "depthwise" (a post-op). `answer` refuses
-        attributes whose words are not listed. Other attributes have no words.
+        "sum_zero_point" (in a post-op `sum`), "depthwise" (a post-op) and "rnn_qparams" (numbers of
+        recurrent cells of integers). `answer` refuses attributes whose words are not listed. Other
+        attributes have no words.
     takes_repeats: whether input tensors may repeat their elements along a dim, by a stride of 0.
         Otherwise `answer` refuses such tensors and does not call `accept`.
     """
@@ -422,6 +426,9 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "PostOp",
     "Quantization",
     "RNN",
+    "RNNDataQparams",
+    "RNNQparams",
+    "RNNWeightsQparams",
     "Refusal",
     "RefusalKind",
     "Refused",

@@ -17,7 +17,7 @@ import numpy as np
 from ml_dtypes import finfo
 
 from dnncore.algorithms.rounding import LEAST_NORMAL, Noise
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.comparison.error_bounds import believed_factor, error_factor, noise
 from dnncore.comparison.fills import Fill, fill_inputs, reads
 from dnncore.comparison.statistics import Errors, judge
@@ -25,6 +25,7 @@ from dnncore.engines.memory import Memory
 from dnncore.errors import BackendNotFound, DescriptorError
 from dnncore.ops import Operation
 from dnncore.ops.types import HALF_TYPES
+from dnncore.post_op import PostOp
 from dnncore.problem import driver_of
 from dnncore.problem.drivers.driver import Evaluate
 from dnncore.selection.plugins import engine, registry

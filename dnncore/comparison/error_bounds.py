@@ -18,6 +18,7 @@ square of the errors, by which `dnncore.comparison.statistics` judges whole tens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,13 @@ import numpy as np
 from ml_dtypes import finfo
 
 from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.algorithms.propagation import Approximate
 from dnncore.algorithms.rounding import LEAST_NORMAL, ROUNDOFF, Array, Noise
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.comparison import quantized
 from dnncore.ops import EltwiseForward, Operation, Reorder
 from dnncore.ops.depthwise import depthwise_of
+from dnncore.post_op import PostOp
 from dnncore.problem import driver_of
 from dnncore.problem.drivers.accumulation import PLAIN, absolute, accumulated
 from dnncore.problem.drivers.driver import ErrorRule, Evaluate, Inputs
@@ -79,6 +82,10 @@ def noise(
         return {}
     if quantized.is_integer_product(op):
         return _of_integer_product(op, attr, inputs, values, evaluate)
+    with np.errstate(all="ignore"):
+        numbers = driver_of(type(op)).integers(op, attr, inputs)
+        if numbers is not None:
+            return _of_stages(op, attr, numbers, inputs, values, evaluate)
     read, inputs = inputs, quantized.dequantized(op, attr, inputs)
     between = op.result.dtype  # of the result before a depthwise convolution
     op = quantized.in_f32(op)
@@ -172,6 +179,20 @@ def _of_integer_product(
         error = Noise.within(np.zeros(x.shape))
         x, error = _finished(op, attr, x, error, inputs, inputs, evaluate, exact=True)
         return {name: _of_stored(attr, x, error, values[name])}
+
+
+def _of_stages(
+    op: Operation, attr: Attributes, numbers: Mapping[str, Approximate], inputs: Inputs,
+    values: Inputs, evaluate: Evaluate,
+) -> dict[str, Noise]:  # fmt: skip
+    """Return the noise of outputs from their numbers before they are stored."""
+    found = {}
+    for name, own in numbers.items():
+        x, error = own.value, own.noise
+        if name == op.result_name:
+            x, error = _finished(op, attr, x, error, inputs, inputs, evaluate)
+        found[name] = _of_stored(attr, x, error, values[name])
+    return found
 
 
 def _distance(x: Array, values: Array) -> Array:

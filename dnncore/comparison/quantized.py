@@ -14,7 +14,7 @@ from ml_dtypes import iinfo
 
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.rounding import ROUNDOFF, Array, Noise
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.ops import (
     ConvolutionForward,
     DeconvolutionForward,
@@ -23,6 +23,7 @@ from dnncore.ops import (
     Operation,
 )
 from dnncore.ops.sources import Sources
+from dnncore.post_op import PostOp
 from dnncore.tensors.datatypes import data_type
 
 __all__ = ["allowed_steps", "dequantized", "dropped", "in_f32", "is_exact", "is_integer_product",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.backend import Refused
 from dnncore.composition.composition import Composition
 from dnncore.composition.steps import CannotCompose, Room, Steps
@@ -31,6 +31,7 @@ from dnncore.ops.convolution import Convolution
 from dnncore.ops.deconvolution import Deconvolution
 from dnncore.ops.types import INTEGER_TYPES, PACKED_TYPES
 from dnncore.planning.phases import Phase, phases
+from dnncore.post_op import PostOp
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["deconvolutions"]

@@ -105,9 +105,9 @@ SECTIONS = (
         "Attributes and tensors",
         "`accept` gets `Attributes`, and `bind` gets memories.",
         (
-            "Attributes", "PostOp", "Quantization", "Scales", "ZeroPoints", "Dropout", "Memory",
-            "MemoryDesc", "data_type", "data_type_of",
-            "numpy_dtype",
+            "Attributes", "PostOp", "Quantization", "Scales", "ZeroPoints", "Dropout",
+            "RNNDataQparams", "RNNWeightsQparams", "RNNQparams", "Memory", "MemoryDesc",
+            "data_type", "data_type_of", "numpy_dtype",
         ),
         is_brief=True,
     ),

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from dnncore import ops
-from dnncore.attributes import ROUNDED, PostOp
+from dnncore.attributes import ROUNDED
 from dnncore.documents.docstrings import markdown
 from dnncore.ops import Operation
+from dnncore.post_op import PostOp
 
 __all__ = ["OPERATIONS", "page"]
 

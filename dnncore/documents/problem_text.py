@@ -103,6 +103,10 @@ ABOUT: Mapping[str, str] = {
     "attr-acc-mode": f"the type of sums: {_listed(get_args(Accumulation))}",
     "attr-dropout": "dropout: `PROBABILITY[:SEED[:TAG[:OFFSET]]]`",
     "attr-rounding-mode": "stochastic rounding: `dst:stochastic`",
+    "attr-rnn-data-qparams": "scale and shift of recurrent cells of integers: `SCALE[:SHIFT]`",
+    "attr-rnn-weights-qparams": "scales of their weights: `MASK:SCALE[xSCALE...]`, repeated until"
+    " each gate and channel has one",
+    "attr-rnn-projection-qparams": "scales of their projection, likewise",
     "impl": "name patterns that implementations must match",
     "skip-impl": "name patterns that implementations must not match",
     "knobs": "parameters of implementations: `NAME:VALUE+NAME:VALUE`",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dnncore.algorithms.eltwise import ELTWISE
-from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
+from dnncore.post_op import PostOp
 
 __all__ = ["Activation", "post_ops"]
 

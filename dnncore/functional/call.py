@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.attributes import PostOp
 from dnncore.cache import MemoryCache
 from dnncore.engines.array_kinds import ArrayKind
 from dnncore.engines.engine import Engine
@@ -23,6 +22,7 @@ from dnncore.errors import DataTypeError
 from dnncore.functional.compiled import CompiledCall, Plan, first_of_device
 from dnncore.functional.kinds import NEUTRAL, common_kind, host_array, is_untyped
 from dnncore.functional.operands import Values, typed
+from dnncore.post_op import PostOp
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.plugins import registry
 
@@ -95,7 +95,7 @@ def call(
     else:
         results = compiled(arrays)
         if kind is not None:
-            results = [kind.result(array) for array in results]  # type: ignore[attr-defined]
+            results = [kind.result(array) for array in results]  # type: ignore[attr-defined]  # kinds of hosts
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.engines.array_kinds import DeviceArrays
 from dnncore.engines.arrays import ByteView
 from dnncore.engines.engine import Engine
@@ -24,6 +24,7 @@ from dnncore.functional.operands import Array, truth
 from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import widened
 from dnncore.ops.types import HALF_TYPES
+from dnncore.post_op import PostOp
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.selection.reorder import reorder
 from dnncore.tensors.datatypes import rounded

@@ -28,6 +28,18 @@ An absent src_iter or src_iter_c is zero. Without projection, DIC is DHC. Direct
 begins at the last step. A layer reads the layer below in its own direction (SLC = DIC), or both
 directions, if bidirectional_concat has layers with SLC = 2 DIC.
 
+Cells of integers, in inference: src_layer is u8, or for vanilla_lstm s8, and weights are s8. With
+the attributes rnn_data_qparams (scale, shift) and rnn_weights_qparams, integers q of src_layer,
+src_iter, dst_layer and dst_iter represent (q - shift) / scale, and weights w represent w / scales.
+The cells compute with these numbers. After each step h' is rounded to integers,
+
+    q = saturate(round(h' scale + shift))
+
+to nearest, ties to even, and the next step, the next layer and the results read q. So are r h of
+vanilla_gru and o tanh(c') before the projection. src_iter and dst_iter are both f32 or both q; an
+f32 src_iter is rounded first. dst_layer is q or the numbers of q in f32. Of bidirectional_sum, it
+is the sum of both numbers, rounded once more to an integer. c and the bias are f32.
+
 The workspace, written by forward_training and read by the gradient, is f32, row-major, of dims
 (L, D, T, N, S). A row holds the gates after their functions (none for vanilla_rnn), then c' of LSTM
 or q of lbr, then h'. The gradient overwrites its outputs, and does not add to their old values.
@@ -56,6 +68,9 @@ ALGORITHMS = {
 DIRECTIONS = {"left2right": 1, "right2left": 1, "bidirectional_concat": 2, "bidirectional_sum": 2}
 """Direction -> D."""
 
+INTEGERS = {"u8": ("vanilla_lstm", "vanilla_gru"), "s8": ("vanilla_lstm",)}
+"""Type of 8-bit integers -> the algorithms that have it."""
+
 ACTIVATIONS = ("relu", "tanh", "logistic")
 OF_LSTM = ("src_iter_c", "weights_peephole", "weights_projection", "dst_iter_c")
 INPUTS = ("src_layer", "src_iter", "src_iter_c", "attention", "weights_layer", "weights_iter",
@@ -73,6 +88,19 @@ def _type_rows() -> Rows:
         mixed = ["src_iter_c", "bias", "dst_iter_c", *(f"diff_{name}" for name in INPUTS)]
         rows.append({**names, **dict.fromkeys(mixed, wide)})
     return tuple(rows)
+
+
+def _integer_rows() -> Rows:
+    """Integers, with weights of s8. States h may be f32, but both of them."""
+    wide = ("src_iter_c", "weights_peephole", "bias", "dst_iter_c")
+    weights = ("weights_layer", "weights_iter", "weights_projection")
+    names = dict.fromkeys(wide, ("f32",)) | dict.fromkeys(weights, ("s8",))
+    return tuple(
+        {"src_layer": (own,), **names, "src_iter": (state,), "dst_iter": (state,),
+         "dst_layer": (own, "f32")}
+        for own in INTEGERS
+        for state in (own, "f32")
+    )  # fmt: skip
 
 
 class Sizes(NamedTuple):
@@ -112,6 +140,8 @@ class _RNN(Operation):
             self._fail(f"alpha must be at least 0, as the gradient needs; got {self.alpha!r}")
         self._set(alpha=float(self.alpha))
         self._check_descs(concrete=("src_layer",))
+        if self.is_integer:
+            self._check_integers()
         self._check_types()
         self._check_presence()
         self._check_sizes()
@@ -119,6 +149,16 @@ class _RNN(Operation):
     @property
     def _words(self) -> tuple[str, str]:
         return vars(self)["algorithm"], vars(self)["direction"]
+
+    def _check_integers(self) -> None:
+        own, algorithm = vars(self)["src_layer"].data_type, self._words[0]
+        prop_kind = vars(self).get("prop_kind", "backward")
+        if prop_kind != "forward_inference":
+            self._fail(f"cells of {own} are for forward_inference; got {prop_kind}")
+        if algorithm not in INTEGERS[own]:
+            self._fail(f"cells of {own} are {', '.join(INTEGERS[own])}; got {algorithm}")
+        if self._desc("weights_peephole") is not None:
+            self._fail(f"cells of {own} have no weights_peephole; leave it out")
 
     def _check_presence(self) -> None:
         algorithm = self._words[0]
@@ -178,6 +218,11 @@ class _RNN(Operation):
     def is_lstm(self) -> bool:
         """Whether the cells have a state c."""
         return self._words[0] == "vanilla_lstm"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether states are 8-bit integers."""
+        return vars(self)["src_layer"].data_type in INTEGERS
 
     @property
     def is_lbr(self) -> bool:
@@ -288,6 +333,7 @@ class RNNForward(_RNN):
     """
 
     KIND: ClassVar[str] = "rnn"
+    TYPES: ClassVar[Rows] = (*_type_rows(), *_integer_rows())
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads(*INPUTS) + writes(*STATES, "workspace")
 
     prop_kind: PropKind = field(kw_only=False)
@@ -309,6 +355,16 @@ class RNNForward(_RNN):
     def __post_init__(self) -> None:
         self._check_prop_kind(self.prop_kind)
         self._check()
+
+    @property
+    def type_rows(self) -> Rows:
+        """Integers only in inference, in vanilla_lstm without peephole; u8 also in vanilla_gru."""
+        is_inference = self.prop_kind == "forward_inference" and self.weights_peephole is None
+        own = [name for name, algorithms in INTEGERS.items() if self.algorithm in algorithms]
+        allowed = set(own) if is_inference else set()
+        return [
+            r for r in self.TYPES if allowed & {*r["src_layer"]} or "s8" not in r["weights_layer"]
+        ]
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
         """The descriptor of gates and states; None except in training."""

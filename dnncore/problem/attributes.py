@@ -17,7 +17,8 @@ dnncore does not have a sum that reads dst as another type. The third number of 
 scale for integers, and `true` in `--attr-fpmath=bf16:true` also applies to integers. Both are read
 and have no effect.
 
-`dnncore.problem.quantization` reads scales, zero points, dropout and rounding.
+`dnncore.problem.quantization` reads scales, zero points, dropout and rounding;
+`dnncore.problem.rnn_quantization` the numbers of recurrent cells of integers.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from typing import Any, get_args
 
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.eltwise import ELTWISE
-from dnncore.attributes import Attributes, FpMath, PostOp, ScratchpadMode
+from dnncore.attributes import Attributes, FpMath, ScratchpadMode
 from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
 from dnncore.ops.depthwise import stored
-from dnncore.problem import quantization
+from dnncore.post_op import PostOp
+from dnncore.problem import quantization, rnn_quantization
 from dnncore.problem.settings import (
     Dims,
     Misread,
@@ -60,6 +62,7 @@ DEFAULTS: Settings = {
     "attr-deterministic": "false",
     "attr-fpmath": "strict",
     **quantization.DEFAULTS,
+    **rnn_quantization.DEFAULTS,
 }
 FLAGS = {"false": False, "true": True, "0": False, "1": True}
 MASKS = {"common": 0, "per_oc": 2, "per_ocic": 3, "per_dim_0": 1, "per_dim_1": 2, "per_dim_01": 3,
@@ -73,9 +76,10 @@ def read(settings: Settings, op: Operation) -> Attributes:
     Raises `Unsupported` for post-ops and quantization that dnncore lacks.
     """
     attr = _read(tuple(settings[name] for name in DEFAULTS), op.result)
-    if all(settings[name] in ("", default) for name, default in quantization.DEFAULTS.items()):
-        return attr
-    return replace(attr, **quantization.read(settings, op))
+    for part in (quantization, rnn_quantization):
+        if any(settings[name] not in ("", default) for name, default in part.DEFAULTS.items()):
+            attr = replace(attr, **part.read(settings, op))
+    return attr
 
 
 @lru_cache(maxsize=1024)  # most problems of a list share attributes and dims
@@ -128,6 +132,7 @@ def write(attr: Attributes, result_name: str = "dst") -> Settings:
         "attr-scratchpad-limit": "" if limit is None else str(limit),
         "attr-rounding-mode": f"{result_name}:stochastic" if attr.rounding == "stochastic" else "",
         **quantization.write(attr),
+        **rnn_quantization.write(attr),
     }
 
 

@@ -24,6 +24,7 @@ from dnncore.ops import EltwiseBackward, MatMul, Operation, SoftmaxForward
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.deconvolution import Deconvolution
 from dnncore.ops.inner_product import InnerProduct
+from dnncore.ops.rnn import INTEGERS
 from dnncore.ops.sources import Sources
 from dnncore.problem import attributes
 from dnncore.problem.drivers import driver_of
@@ -341,7 +342,8 @@ def _descs_of_onednn(op: Operation, tensors: list[_Tensor]) -> Iterator[tuple[st
         first: MemoryDesc | None = None
         for name in arguments[tensor.word].split("+"):
             own: MemoryDesc | None = getattr(op, name, None)
-            if own is None or tensor.data_type == "undef":
+            is_c = name.endswith("_c") and tensor.data_type in INTEGERS  # f32, and not listed
+            if own is None or tensor.data_type == "undef" or is_c:
                 continue
             first = tensor.desc(own.dims, 0) if first is None else first
             yield name, first if first.dims == own.dims else own.with_data_type(first.data_type)
@@ -395,6 +397,8 @@ def _read_attributes(text: str, op: Operation) -> Attributes:
     missing = []
     for word in text.split():
         name, _, value = word.partition(":")
+        if name == "rnn_data_qparams":  # oneDNN's, with a semicolon at the end
+            name, value = "attr-rnn-data-qparams", value.rstrip(";")
         if name not in settings and not name.startswith("attr-"):
             raise Misread("attributes", f"expected one of {', '.join(settings)}; got {name!r}")
         if name not in settings:

@@ -19,11 +19,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dnncore import ops
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.ops import Operation
 from dnncore.ops.normalization import NormalizationBackward
 from dnncore.ops.operation import FORWARD
-from dnncore.problem import attributes, quantization
+from dnncore.post_op import PostOp
+from dnncore.problem import attributes, quantization, rnn_quantization
 from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.drivers.driver import VerboseLine
 from dnncore.problem.drivers.lrn import NUMBERS
@@ -215,7 +216,7 @@ def _offsets(descs: list[MemoryDesc | None]) -> Iterator[str]:
 
 def _attributes(attr: Attributes, result_name: str) -> Iterator[str]:
     written = attributes.write(attr, result_name)
-    for option, default in quantization.DEFAULTS.items():
+    for option, default in {**quantization.DEFAULTS, **rnn_quantization.DEFAULTS}.items():
         if written[option] != default:
             yield f"{option}:{written[option]}"
     if attr.scratchpad != "library":

@@ -378,6 +378,7 @@ HAVING = {
     "groups": lambda op: op.GROUPED,
     "dropout": lambda op: op.HAS_DROPOUT,
     "stochastic_rounding": lambda _: True,
+    "rnn_qparams": lambda op: any("u8" in row.get("src_layer", ()) for row in op.TYPES),
 }
 IN_POST_OPS = {"operand_types", "sum_zero_point", "depthwise"}
 

@@ -38,7 +38,7 @@ EFFICIENCY = 0.02
 # All types of operations. float64 represents their values exactly.
 TYPES = ("f64", "f32", "f16", "bf16", "f8_e4m3", "f8_e5m2", "s32", "s8", "u8", "s4", "u4")
 ATTRIBUTES = ("scales", "zero_points", "groups", "dropout", "stochastic_rounding", "operand_types",
-              "sum_zero_point", "depthwise")  # fmt: skip
+              "sum_zero_point", "depthwise", "rnn_qparams")  # fmt: skip
 MANTISSA = {"f16": 10, "bf16": 7, "f8_e4m3": 3, "f8_e5m2": 2}
 
 

@@ -6,16 +6,17 @@ U (DIC, G, DHC), b (G or 4, DHC), x (N, SLC), h (N, DIC), c (N, DHC), z (N, G, D
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from dnncore.backend import RNN
-from dnncore_reference.definition import Definition
+from dnncore.backend import RNN, Attributes, RNNQparams
+from dnncore_reference.definition import Definition, rounded
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
+Kept = Callable[[Array], Array]
 Slopes = tuple[Any, ...]
 WEIGHTS = {"W": "weights_layer", "U": "weights_iter", "b": "bias", "p": "weights_peephole",
            "R": "weights_projection"}  # fmt: skip
@@ -73,12 +74,19 @@ def states(op: RNN, t: Arrays, layer: int, side: int, prefix: str) -> tuple[Arra
 # -- forward --------------------------------------------------------------------------------------
 
 
-def step(op: RNN, w: Arrays, x: Array, h: Array, c: Array, a: Array) -> tuple[Array, Array, Array]:
+def as_it_is(h: Array) -> Array:
+    """Return states that are not quantized."""
+    return h
+
+
+def step(
+    op: RNN, w: Arrays, x: Array, h: Array, c: Array, a: Array, kept: Kept
+) -> tuple[Array, Array, Array]:
     """Return h', c' and the row of the workspace. a: attention of this step, (N, 1)."""
     z = product(x, w["W"]) + w["b"][: op.sizes.gates]
     if op.algorithm == "vanilla_rnn":
         z = (z + product(h, w["U"]))[:, 0]
-        h = activation(op, z)
+        h = kept(activation(op, z))
         return h, c, h
     if op.is_lstm:
         z += product(h, w["U"])
@@ -86,8 +94,8 @@ def step(op: RNN, w: Arrays, x: Array, h: Array, c: Array, a: Array) -> tuple[Ar
         g = np.tanh(z[:, 2])
         c = f * c + i * g
         o = logistic(z[:, 3] + w["p"][2] * c)
-        h = o * np.tanh(c)
-        h = h @ w["R"] if op.weights_projection else h
+        h = kept(o * np.tanh(c))
+        h = kept(h @ w["R"]) if op.weights_projection else h
         return h, c, np.concatenate([i, f, g, o, c, h], 1)
     u, r = np.moveaxis(logistic(z[:, :2] + product(h, w["U"][:, :2])), 1, 0)
     q = []
@@ -95,9 +103,9 @@ def step(op: RNN, w: Arrays, x: Array, h: Array, c: Array, a: Array) -> tuple[Ar
         q = [h @ w["U"][:, 2] + w["b"][3]]
         o = np.tanh(z[:, 2] + r * q[0])
     else:
-        o = np.tanh(z[:, 2] + (r * h) @ w["U"][:, 2])
+        o = np.tanh(z[:, 2] + kept(r * h) @ w["U"][:, 2])
     v = (1 - a) * u
-    h = v * h + (1 - v) * o
+    h = kept(v * h + (1 - v) * o)
     return h, c, np.concatenate([u, r, o, *q, h], 1)
 
 
@@ -114,8 +122,11 @@ def joined(op: RNN, sides: list[Array]) -> Array:
     return sum(sides[1:], sides[0])
 
 
-def forward(op: RNN, **t: Array) -> dict[str, Array]:
-    """Compute the states and the workspace of all layers and directions."""
+def forward(op: RNN, kept: Kept = as_it_is, **t: Array) -> dict[str, Array]:
+    """Compute the states and the workspace of all layers and directions.
+
+    kept: returns the numbers that stored states h represent.
+    """
     layers, directions, steps, batch, *_ = op.sizes
     out = {
         "dst_iter": np.zeros(op.dims["dst_iter"]),
@@ -127,14 +138,45 @@ def forward(op: RNN, **t: Array) -> dict[str, Array]:
         for side in range(directions):
             w = cell_weights(op, t, layer, side)
             h, c = states(op, t, layer, side, "src_")
+            h = kept(h)
             for time in times(op, side):
                 a = t["attention"][time] if op.has_attention else np.zeros((batch, 1))
-                h, c, row = step(op, w, below[side][time], h, c, a)
+                h, c, row = step(op, w, below[side][time], h, c, a, kept)
                 out["workspace"][layer, side, time] = row
             out["dst_iter"][layer, side], out["dst_iter_c"][layer, side] = h, c
         above = list(out["workspace"][layer][..., op.parts["h"]])
         below = above if op.has_stacks else [np.concatenate(above, 2)] * 2
     return {**out, "dst_layer": joined(op, above)}
+
+
+class Cells(Definition):
+    """The forward operation. Cells of integers compute with the numbers that integers represent."""
+
+    def _computed(
+        self, op: Any, attr: Attributes, inputs: Arrays, read: Arrays
+    ) -> dict[str, Array]:
+        if not op.is_integer:
+            return super()._computed(op, attr, inputs, read)
+        numbers, own = RNNQparams.of(op, attr), op.src_layer.data_type
+        values = dict(inputs)
+
+        def kept(h: Array) -> Array:
+            whole = rounded(h * numbers.scale + numbers.shift, own).astype(np.float64)
+            return (whole - numbers.shift) / numbers.scale
+
+        for name in ("weights_layer", "weights_iter"):
+            values[name] = values[name] / numbers.weights
+        if "weights_projection" in values:
+            values["weights_projection"] = values["weights_projection"] / numbers.projection
+        for name, x in inputs.items():
+            if getattr(op, name).data_type == own and name in ("src_layer", "src_iter"):
+                values[name] = (x - numbers.shift) / numbers.scale
+        results = forward(op, kept, **values)
+        for name in ("dst_layer", "dst_iter"):
+            desc = getattr(op, name)
+            if desc is not None and desc.data_type == own:
+                results[name] = results[name] * numbers.scale + numbers.shift
+        return results
 
 
 # -- gradient -------------------------------------------------------------------------------------
@@ -254,5 +296,5 @@ def slopes_of_sides(op: RNN, slopes: Array) -> list[Array]:
     return [slopes] * op.sizes.directions
 
 
-FORWARD = (Definition("rnn", forward),)
+FORWARD = (Cells("rnn", forward),)
 BACKWARD = (Definition("rnn", backward),)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dnncore.algorithms.propagation import Approximate
 from dnncore.algorithms.rounding import Array, Noise
 from dnncore.attributes import Attributes
 from dnncore.ops import Operation
@@ -101,6 +102,10 @@ class VerboseLine:
     adapt: Callable[[dict[str, str], list[str]], None] = lambda _words, _tensors: None
 
 
+def _no_integers(*_arguments: object) -> None:
+    """Return None: the operation does not round between stages."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Driver:
     """The record of the operations of one kind.
@@ -123,6 +128,10 @@ class Driver:
         errors: operation type -> error bound. The default bounds sums of products.
         workspace_errors: the errors of a gradient's outputs, by name, that errors of its workspace
             cause.
+        integers: the outputs of operations of integers that round between their stages, by name,
+            before they are rounded to their types; None for other operations. It takes the place of
+            `errors`.
+        integer_oracle: torch's results for these operations; None for other operations.
         error_factor: a function that returns the largest factor by which the errors of an
             operation's algorithm may exceed the errors of direct sums.
         has_products: whether the operation computes products, whose factors `fpmath` may round.
@@ -153,6 +162,8 @@ class Driver:
     oracles: Mapping[type[Operation], Oracle]
     errors: Mapping[type[Operation], ErrorRule] = field(default_factory=dict)
     workspace_errors: Callable[[Any, Inputs, Array, Evaluate], Inputs] | None = None
+    integers: Callable[[Any, Attributes, Inputs], dict[str, Approximate] | None] = _no_integers
+    integer_oracle: Callable[..., dict[str, Any] | None] = _no_integers
     error_factor: Callable[[Any], float] = lambda _op: 1.0
     has_products: bool = False
     special_inputs: Sequence[str] = ()

@@ -8,7 +8,7 @@ from typing import Any
 from dnncore.algorithms.rounding import Array
 from dnncore.ops import Operation, RNNBackward, RNNForward, rnn
 from dnncore.problem.directions import Direction
-from dnncore.problem.drivers import rnn_oracle
+from dnncore.problem.drivers import rnn_integer_errors, rnn_oracle
 from dnncore.problem.drivers.draws import ANY_TAGS, Draws
 from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.rnn_errors import errors, gradient_errors
@@ -260,6 +260,8 @@ RNN = Driver(
     oracles={RNNForward: rnn_oracle.forward, RNNBackward: rnn_oracle.gradient},
     errors={RNNForward: errors, RNNBackward: gradient_errors},
     workspace_errors=_workspace_errors,
+    integers=rnn_integer_errors.numbers,
+    integer_oracle=rnn_oracle.integers,
     keeps_integers=lambda _op: False,
     options={
         "dir": ("FWD_D", "FWD_I", "BWD_DW"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from dnncore.attributes import Attributes
 from dnncore.ops.rnn import RNN, RNNBackward, RNNForward
+from dnncore.rnn_quantization import RNNDataQparams
 
-__all__ = ["forward", "gradient"]
+__all__ = ["forward", "gradient", "integers"]
+
+Kept = Callable[[Any], Any]
 
 STATES = ("dst_layer", "dst_iter", "dst_iter_c")
 
@@ -18,7 +22,9 @@ def _weights(torch: Any, op: RNN, t: Mapping[str, Any], name: str, place: Any) -
     return torch.zeros(op.dims[name][2:], dtype=torch.float64)
 
 
-def _cell(torch: Any, op: RNN, w: Mapping[str, Any], x: Any, h: Any, c: Any, a: Any) -> list[Any]:
+def _cell(
+    torch: Any, op: RNN, w: Mapping[str, Any], x: Any, h: Any, c: Any, a: Any, kept: Kept
+) -> list[Any]:
     """Return the row of the workspace, whose last parts are c' or q, and h'."""
     z = [x @ w["weights_layer"][:, gate] + w["bias"][gate] for gate in range(op.sizes.gates)]
     deep = w["weights_iter"].unbind(1)
@@ -33,17 +39,18 @@ def _cell(torch: Any, op: RNN, w: Mapping[str, Any], x: Any, h: Any, c: Any, a: 
         g = tanh(z[2] + h @ deep[2])
         c = f * c + i * g
         o = sigmoid(z[3] + h @ deep[3] + p[2] * c)
-        h = o * tanh(c)
-        h = h @ w["weights_projection"] if op.weights_projection is not None else h
+        h = kept(o * tanh(c))
+        h = kept(h @ w["weights_projection"]) if op.weights_projection is not None else h
         return [i, f, g, o, c, h]
     u, r = (sigmoid(z[k] + h @ deep[k]) for k in (0, 1))
     q = h @ deep[2] + w["bias"][3] if op.is_lbr else None
-    o = tanh(z[2] + (r * q if q is not None else (r * h) @ deep[2]))
+    o = tanh(z[2] + (r * q if q is not None else kept(r * h) @ deep[2]))
     v = (1 - a) * u
-    return [u, r, o, *([] if q is None else [q]), v * h + (1 - v) * o]
+    return [u, r, o, *([] if q is None else [q]), kept(v * h + (1 - v) * o)]
 
 
-def _all(torch: Any, op: RNN, t: Mapping[str, Any]) -> dict[str, Any]:
+def _all(torch: Any, op: RNN, t: Mapping[str, Any], kept: Kept = lambda h: h) -> dict[str, Any]:
+    """Return all outputs. kept: returns the numbers that stored states represent."""
     sizes = op.sizes
     names = ("weights_layer", "weights_iter", "bias", "weights_peephole", "weights_projection")
     below, finals, finals_c, saved = [t["src_layer"]] * sizes.directions, [], [], []
@@ -52,12 +59,12 @@ def _all(torch: Any, op: RNN, t: Mapping[str, Any]) -> dict[str, Any]:
         for side in range(sizes.directions):
             w = {name: _weights(torch, op, t, name, (layer, side)) for name in names}
             h, c = (_weights(torch, op, t, n, (layer, side)) for n in ("src_iter", "src_iter_c"))
-            steps = list(range(sizes.steps))
+            h, steps = kept(h), list(range(sizes.steps))
             rows: dict[int, Any] = {}
             hs: dict[int, Any] = {}
             for time in steps[::-1] if op.is_reversed(side) else steps:
                 a = t["attention"][time] if "attention" in t else 0.0
-                row = _cell(torch, op, w, below[side][time], h, c, a)
+                row = _cell(torch, op, w, below[side][time], h, c, a, kept)
                 h, c = row[-1], row[-2] if op.is_lstm else c
                 rows[time], hs[time] = torch.cat(row, 1), h
             finals.append(h)
@@ -81,6 +88,37 @@ def _all(torch: Any, op: RNN, t: Mapping[str, Any]) -> dict[str, Any]:
 def forward(torch: Any, op: RNNForward, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The oracle of `RNNForward`."""
     return _all(torch, op, tensors)
+
+
+def integers(
+    torch: Any, op: RNN, attr: Attributes, tensors: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The outputs of cells of integers, as they are stored before rounding; None for others."""
+    if not op.is_integer:
+        return None
+    data = attr.rnn_data_qparams or RNNDataQparams()
+    limits = torch.iinfo(torch.uint8 if op.src_layer.data_type == "u8" else torch.int8)
+    own, t = op.src_layer.data_type, dict(tensors)
+
+    def kept(h: Any) -> Any:
+        whole = torch.round(h * data.scale + data.shift).clamp(limits.min, limits.max)
+        return (torch.nan_to_num(whole, 0.0) - data.shift) / data.scale
+
+    for name in ("src_layer", "src_iter"):
+        if name in t and getattr(op, name).data_type == own:
+            t[name] = (t[name] - data.shift) / data.scale
+    for name in ("weights_layer", "weights_iter", "weights_projection"):
+        projects = name == "weights_projection"
+        given = attr.rnn_weights_projection_qparams if projects else attr.rnn_weights_qparams
+        if name in t and given is not None:
+            dims = t[name].shape[3:]
+            scales = torch.tensor(given.scales, dtype=torch.float64)
+            t[name] = t[name] / (scales.reshape(dims) if given.mask else scales)
+    results = _all(torch, op, t, kept)
+    for name in ("dst_layer", "dst_iter"):
+        if getattr(op, name) is not None and getattr(op, name).data_type == own:
+            results[name] = results[name] * data.scale + data.shift
+    return results
 
 
 def gradient(torch: Any, op: RNNBackward, tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -304,6 +304,19 @@ QUANTIZED = (
         ),
     ),
     (
+        (
+            "dnn.RNNForward('forward_inference', 'vanilla_gru', 'left2right',"
+            " src_layer=dnn.MemoryDesc((2, 3, 4), 'u8'),"
+            " weights_layer=dnn.MemoryDesc((1, 1, 4, 3, 4), 's8'),"
+            " weights_iter=dnn.MemoryDesc((1, 1, 4, 3, 4), 's8'),"
+            " dst_layer=dnn.MemoryDesc((2, 3, 4), 'u8'))"
+        ),
+        (
+            "dnn.Attributes(rnn_data_qparams=dnn.RNNDataQparams(100.0, 128.0),"
+            " rnn_weights_qparams=dnn.RNNWeightsQparams([500.0], 0))"
+        ),
+    ),
+    (
         "dnn.Reorder(src=dnn.MemoryDesc((2, 19, 3)), dst=dnn.MemoryDesc((2, 19, 3), 'u8', 'aBc8b'))",
         (
             "dnn.Attributes([dnn.PostOp.sum(1.0, -2)], scales={'src': dnn.Scales(2), 'dst':"

@@ -7,8 +7,8 @@ from string import ascii_lowercase
 from zlib import crc32
 
 from dnncore.algorithms.post_ops import POST_OPS
-from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
+from dnncore.post_op import PostOp
 from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.testing.checks.case import Trial
 from dnncore.testing.checks.results import CheckFailed

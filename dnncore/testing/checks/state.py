@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from dnncore.algorithms.post_ops import POST_OPS
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.cache import primitives
 from dnncore.comparison.fills import reads
 from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError
 from dnncore.execution.primitive import Primitive
 from dnncore.ops import Operation
+from dnncore.post_op import PostOp
 from dnncore.problem import driver_of, read
 from dnncore.selection import ranking
 from dnncore.selection.primitive_desc import PrimitiveDesc

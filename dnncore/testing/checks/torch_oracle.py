@@ -76,7 +76,11 @@ def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[s
 
 def _computed(torch: Any, op: Any, attr: dnn.Attributes, t: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outputs before attributes apply to the first; f32 if each step is rounded."""
-    oracle = driver_of(type(op)).oracles[type(op)]
+    driver = driver_of(type(op))
+    oracle = driver.oracles[type(op)]
+    stages = driver.integer_oracle(torch, op, attr, t)
+    if stages is not None:
+        return stages
     if quantization.is_integer_product(op):
         bare = op.with_descs(bias=None)
         x = quantization.product(torch, op, attr, t, lambda f: oracle(torch, bare, f)["dst"])

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
 from dnncore.ops.window import effective_kernel
+from dnncore.post_op import PostOp
 from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.draws import TAGS, Options
 from dnncore.problem.simpler import simplest

@@ -15,11 +15,12 @@ from functools import cache
 from random import Random
 from typing import Any, TypeAlias
 
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
 from dnncore.ops.types import INTEGER_TYPES, Row
+from dnncore.post_op import PostOp
 from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.driver import Driver
 from dnncore.quantization import Scales, ZeroPoints

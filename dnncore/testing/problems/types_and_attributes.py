@@ -16,6 +16,7 @@ from dnncore.ops.sources import Sources
 from dnncore.ops.types import Row
 from dnncore.problem.tensors import joined
 from dnncore.quantization import Dropout, Quantization, Scales, ZeroPoints
+from dnncore.rnn_quantization import RNNDataQparams, RNNWeightsQparams, count_of_scales
 from dnncore.tensors.datatypes import data_type
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -140,6 +141,19 @@ def quantization(choose: Choose, op: Operation) -> dict[str, Any]:
     drawn["dropout"] = dropout if op.HAS_DROPOUT else None
     drawn["rounding"] = rounding if op.result.data_type in ROUNDED else "environment"
     drawn["accumulation"] = choose(ACCUMULATION)
+    return drawn | (_qparams(choose, op) if getattr(op, "is_integer", False) else {})
+
+
+def _qparams(choose: Choose, op: Any) -> dict[str, Any]:
+    """Return the numbers of recurrent cells of integers."""
+    drawn: dict[str, Any] = {
+        "rnn_data_qparams": RNNDataQparams(choose((1.0, 100.0, 64.0)), choose((0.0, 100.0, 3.5)))
+    }
+    for name, mask in (("rnn_weights_qparams", 24), ("rnn_weights_projection_qparams", 8)):
+        scales, own = (choose((1.0, 2000.0)), choose((500.0, 3000.0))), choose((0, mask))
+        if mask == 24 or op.weights_projection is not None:
+            count = count_of_scales(op, name, own)
+            drawn[name] = RNNWeightsQparams([scales[i % 2] for i in range(count)], own)
     return drawn
 
 

@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dnncore import ops
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.comparison.compare import expected_outputs
 from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
 from dnncore.execution.primitive import Primitive
+from dnncore.post_op import PostOp
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.selection.reorder import reorder
 from dnncore.tensors.memory_desc import MemoryDesc

@@ -12,12 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dnncore import cache, ops
-from dnncore.attributes import Attributes, PostOp
+from dnncore.attributes import Attributes
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Stream
 from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DescriptorError
 from dnncore.execution.sequence import Sequence
+from dnncore.post_op import PostOp
 from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.testing.scenarios.calls import (
     BACK,

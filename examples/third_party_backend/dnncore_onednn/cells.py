@@ -7,17 +7,20 @@ hidden arguments are memories of the backend. Layer normalization has one, too.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from dnncore.backend import (
+    Attributes,
     LayerNormalizationBackward,
     MemoryDesc,
     Operation,
     RNNBackward,
     RNNForward,
 )
+from dnncore_onednn.library import Library, Owned
 
-__all__ = ["direction", "hidden", "recurrent"]
+__all__ = ["direction", "hidden", "recurrent", "set_qparams"]
 
 # The functions dnnl_x_forward_..., and the arguments and parameters that only some cells have.
 STEMS = {
@@ -59,6 +62,20 @@ def _tensors(op: Any, names: str, prefix: str) -> str:
         lstm=f" {prefix}weights_peephole {prefix}weights_projection" if lstm else "",
     )
     return filled + (f" {prefix}dst_iter_c" if lstm else "")
+
+
+def set_qparams(library: Library, made: Owned, attr: Attributes) -> None:
+    """Set the scales and the shift of cells of integers."""
+    data = attr.rnn_data_qparams
+    if data is not None:
+        numbers = ctypes.c_float(data.scale), ctypes.c_float(data.shift)
+        library("primitive_attr_set_rnn_data_qparams", made, *numbers)
+    for name in ("rnn_weights_qparams", "rnn_weights_projection_qparams"):
+        own = getattr(attr, name)
+        if own is not None:
+            count = len(own.scales)
+            scales = (ctypes.c_float * count)(*own.scales)
+            library(f"primitive_attr_set_{name}", made, ctypes.c_int64(count), own.mask, scales)
 
 
 def hidden(op: Operation) -> dict[str, MemoryDesc]:

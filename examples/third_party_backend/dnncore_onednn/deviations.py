@@ -329,6 +329,8 @@ DEVIATIONS = (
               kind="format"),
     Deviation(LAYER[:1], "applies scales in another way", lambda _op, attr: bool(attr.scales),
               kind="attribute"),
+    Deviation(RNN[:1], "adds integers of both directions without their shift",
+              lambda op, _attr: op.is_integer and op.direction == "bidirectional_sum"),
     Deviation((backend.RNNBackward,), "has another gradient of AUGRU",
               lambda op, _attr: op.has_attention),
     Deviation(RESAMPLING, "has large errors", _of("linear")),

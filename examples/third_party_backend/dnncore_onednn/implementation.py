@@ -39,7 +39,14 @@ class OneDnn(Implementation[Operation]):
     data_types = (
         "f64", "f32", "f16", "bf16", "s32", "s8", "u8", "f8_e4m3", "f8_e5m2", "s4", "u4",
     )  # fmt: skip
-    attributes = ("scales", "zero_points", "groups", "operand_types", "sum_zero_point")
+    attributes = (
+        "scales",
+        "zero_points",
+        "groups",
+        "operand_types",
+        "sum_zero_point",
+        "rnn_qparams",
+    )
 
     def accept(self, op: Operation, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Make oneDNN's description of the problem. This takes 0.1 to 0.4 ms, without compiling."""

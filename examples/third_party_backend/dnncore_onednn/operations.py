@@ -8,7 +8,7 @@ from typing import Any
 
 from dnncore import backend
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
-from dnncore_onednn.cells import direction, hidden, recurrent
+from dnncore_onednn.cells import direction, hidden, recurrent, set_qparams
 from dnncore_onednn.layouts import Layouts
 from dnncore_onednn.library import Dims, Handle, Owned, Unsupported
 from dnncore_onednn.quantization import number_of, quantization_numbers, set_quantization
@@ -246,6 +246,7 @@ def attributes(layouts: Layouts, op: Operation, attr: Attributes) -> Owned:
         _append(layouts, chain, post_op)
     library("primitive_attr_set_post_ops", made, chain)
     set_quantization(library, made, op, attr)
+    set_qparams(library, made, attr)
     if attr.accumulation != "strict" and library.has("primitive_attr_set_accumulation_mode"):
         accumulation = library.number("accumulation_mode", attr.accumulation)
         library("primitive_attr_set_accumulation_mode", made, accumulation)

@@ -12,6 +12,7 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.tiling import Blocking
 from dnncore_cpu_numba.rnn.backward import plan_backward
 from dnncore_cpu_numba.rnn.forward import plan_forward
+from dnncore_cpu_numba.rnn.integers import KEPT, plan_integers
 from dnncore_cpu_numba.rnn.layers import with_panels
 
 UTILISATION = 0.5  # of the peak by the products of a few rows
@@ -20,8 +21,8 @@ UTILISATION = 0.5  # of the peak by the products of a few rows
 class Recurrent(Implementation[RNN]):
     """All gates of all steps of a layer are one product; then step by step."""
 
-    data_types = FLOATS
-    attributes = ()
+    data_types = (*FLOATS, "u8", "s8")
+    attributes = ("rnn_qparams",)
 
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
@@ -31,11 +32,12 @@ class Recurrent(Implementation[RNN]):
         """Accept all cells, in layouts with strides."""
         if not op.has_stacks:
             return Refused("shape", "takes no src_layer of both directions: SLC must be DIC")
-        if attr.post_ops or attr.words:
-            return Refused("attribute", "takes no post-ops and no other attributes")
+        if attr.post_ops:
+            return Refused("attribute", f"takes no post-ops; got {len(attr.post_ops)}")
         if 0 in (op.sizes.dhc, op.sizes.slc, op.sizes.dic):
             return Refused("shape", "has no cells without channels")
-        op = with_panels(op, self.isa.lanes)
+        if not op.is_integer:
+            op = with_panels(op, self.isa.lanes)
         for argument, desc in op.tensors():
             if desc.is_any:
                 op = op.with_descs(**{argument.name: desc.with_format(None)})
@@ -48,8 +50,11 @@ class Recurrent(Implementation[RNN]):
 
 @lru_cache(maxsize=32)  # a plan of several layers takes milliseconds
 def _planned(isa: Isa, op: RNN, attr: Attributes, engine: Any, num_threads: int) -> Accepted:
-    plan = ProgramPlan(op, attr, Blocking(num_threads), workspace=op.workspace_desc())
-    if isinstance(op, RNNForward):
+    kept = KEPT if op.is_integer else ()
+    plan = ProgramPlan(op, attr, Blocking(num_threads), kept, workspace=op.workspace_desc())
+    if isinstance(op, RNNForward) and op.is_integer:
+        plan_integers(isa, plan, op, attr)
+    elif isinstance(op, RNNForward):
         plan_forward(isa, plan, op)
     else:
         plan_backward(isa, plan, op)
