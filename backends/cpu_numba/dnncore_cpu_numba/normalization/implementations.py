@@ -33,7 +33,9 @@ from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.elementwise.post_ops import Stage, binary, eltwise
+from dnncore_cpu_numba.normalization.by_channels import BackwardByChannels, ForwardByChannels
 from dnncore_cpu_numba.rows import tasks
+from dnncore_cpu_numba.rows.channels import ChannelSums
 from dnncore_cpu_numba.rows.statistics import Statistics
 from dnncore_cpu_numba.rows.whole import Whole, whole_sets
 from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
@@ -138,7 +140,16 @@ class _Forward(_Plan):
             self.source = op.src.with_data_type("f32").with_offset0(0)
             self.src_room = self._room(self.source.nbytes)
         self.whole = None if self.is_scaled else whole_sets(op)
-        if not op.use_global_stats and self.whole is None:
+        self.results: ForwardByChannels | None = None
+        self.sums: ChannelSums | None = None
+        if self.whole is None and not isinstance(op, LayerNormalization):
+            self.results = ForwardByChannels(op, self._room, self.source)
+            if not op.use_global_stats:
+                channels = self.results.channels.dims
+                self.sums = ChannelSums.planned(op.src.dims, channels, {"x": self.source})
+        if self.sums is not None:
+            self.room = self._room(self.sums.nbytes)
+        elif not op.use_global_stats and self.whole is None:
             self.statistics = Statistics(op.src.dims, self.places.sets, {"x": self.source})
             self.room = self._room(self.statistics.nbytes)
 
@@ -180,10 +191,16 @@ class _Forward(_Plan):
             }  # fmt: skip
             yield Step(tasks.factors, values, self.count, grain=1024)
             return
+        rooms = [one.address for one in (self.mean, self.variance, self.factor)]
+        if self.sums is not None and self.results is not None:
+            members = self.results.channels.members
+            yield from self.sums.steps(self.room, {"x": src}, 0)
+            yield self.sums.combined(self.room, False, op.epsilon, *rooms, members=members)
+            yield from self._kept_statistics(named)
+            return
         assert self.statistics is not None
         kinds = {along: tasks.MOMENTS[op.has_mean, along] for along in (False, True)}
         yield from self.statistics.steps(self.room, {"x": src}, kinds)
-        rooms = [one.address for one in (self.mean, self.variance, self.factor)]
         yield self.statistics.combined(self.room, False, op.epsilon, *rooms)
         yield from self._kept_statistics(named)
 
@@ -194,6 +211,8 @@ class _Forward(_Plan):
 
     def _apply(self, named: Tensors, src: Tensor, result: Tensor) -> list[Step]:
         op = self.op
+        if self.results is not None and self.results.application is not None:
+            return [*self.results.steps(named, src, result, self.mean, self.factor)]
         tensors = [result, src]
         stages: list[Stage] = []
 
@@ -238,7 +257,11 @@ class _Backward(_Plan):
         self.of_channels: Statistics | None = None
         wants_vectors = op.diff_scale is not None or op.diff_shift is not None
         self.whole = whole_sets(op)
-        if self.whole is not None:
+        self.by_channels: BackwardByChannels | None = None
+        if self.whole is None and not isinstance(op, LayerNormalization):
+            by_channels = BackwardByChannels(op, self._room, workspace)
+            self.by_channels = by_channels if by_channels.suits else None
+        if self.whole is not None or self.by_channels is not None:
             wants_vectors = False
         elif not op.use_global_stats or (wants_vectors and places.is_channel):
             own = dict(plain)
@@ -258,7 +281,7 @@ class _Backward(_Plan):
         least = self.whole.nbytes if self.whole else 0
         self.room = self._room(max((plan.nbytes for plan in plans), default=least))
         self.masked = None
-        if workspace is not None:
+        if workspace is not None and self.by_channels is None:
             desc = op.src.with_data_type("f32").with_offset0(0)
             self.masked = Tensor(self._room(desc.nbytes), desc)
 
@@ -281,6 +304,11 @@ class _Backward(_Plan):
         yield Step(tasks.factors, values, self.count, grain=1024)
         if self.whole is not None:
             yield from self._by_whole_sets(self.whole, named, result)
+            return
+        if self.by_channels is not None:
+            if "diff_src1" in named:
+                yield from self._masked(named, named["diff_src1"])
+            yield from self.by_channels.steps(named, result, self.mean, self.factor)
             return
         if self.scale is not None:
             vector = _vector(self.places, named["scale"])
@@ -343,13 +371,18 @@ class _Backward(_Plan):
             stages = [binary("mul", 2)] if factor is not None else []
             yield from chain_steps(desc.dims, tensors, stages)
 
+    def _masked(self, named: Tensors, result: Tensor) -> list[Step]:
+        """Return the steps that write diff_dst where the mask is not 0, and else 0."""
+        dims = self.op.src.dims
+        zero = Tensor(Table(_ZERO), MemoryDesc((1,) * len(dims), "f32"))
+        tensors = [result, named["diff_dst"], zero, named["workspace"]]
+        return chain_steps(dims, tensors, [binary("select", 2)])
+
     def _apply(self, named: Tensors, result: Tensor, dims: Sequence[int]) -> Iterator[Step]:
         op = self.op
         diff = named["diff_dst"]
         if self.masked is not None:
-            zero = Tensor(Table(_ZERO), MemoryDesc((1,) * len(dims), "f32"))
-            tensors = [self.masked, diff, zero, named["workspace"]]
-            yield from chain_steps(dims, tensors, [binary("select", 2)])
+            yield from self._masked(named, self.masked)
             diff = self.masked
             if "diff_src1" in named:
                 yield from chain_steps(dims, [named["diff_src1"], diff], [])

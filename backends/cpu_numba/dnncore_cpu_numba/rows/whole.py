@@ -12,6 +12,8 @@ import numpy as np
 
 from dnncore.backend import GroupNormalization, LayerNormalization, MemoryDesc
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS
+from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.rows import whole_tasks
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -51,7 +53,7 @@ class Whole:
         self, op: Any, src: Tensor, result: Tensor, rooms: dict[str, Param], vectors: Any
     ) -> Step:
         """Return the step that computes statistics and the result."""
-        values = self._values(op, src, result, rooms, vectors) | {"diff": 0, "sums": 0}
+        values = self._values(op, src, None, result, rooms, vectors) | {"diff": 0, "sums": 0}
         grain = -(-_GRAIN // (self.runs * self.count))
         return Step(whole_tasks.NORMALIZE[self.per_element], values, self.sets, grain=grain)
 
@@ -60,7 +62,7 @@ class Whole:
         vectors: Any, sums: Param,
     ) -> Step:  # fmt: skip
         """Return the step that computes the gradient of src and the sums of all parts."""
-        values = self._values(op, src, result, rooms, vectors)
+        values = self._values(op, src, diff, result, rooms, vectors)
         values |= {"diff": diff.address, "sums": sums}
         return Step(whole_tasks.DIFFERENTIATE[self.per_element], values, self.parts, grain=1)
 
@@ -73,25 +75,37 @@ class Whole:
         return Step(whole_tasks.join_parts, values, self.vector, grain=256)
 
     def _values(
-        self, op: Any, src: Tensor, result: Tensor, rooms: dict[str, Param], vectors: Any
-    ) -> dict[str, Any]:
+        self, op: Any, src: Tensor, diff: Tensor | None, result: Tensor,
+        rooms: dict[str, Param], vectors: Any,
+    ) -> dict[str, Any]:  # fmt: skip
         own = {
             name: vectors[key].address if key in vectors else Table(np.full(self.vector, absent))
             for name, key, absent in (
                 ("weight", "scale", np.float32(1)), ("shift", "shift", np.float32(0)),
             )
         }  # fmt: skip
-        nbytes = 4 * self.sets * self.runs * self.count * (2 if "dst" in vars(op) else 3)
-        return {
+        read = {"x": src, **({} if diff is None else {"diff": diff})}
+        nbytes = sum(tensor.desc.nbytes for tensor in (*read.values(), result))
+        streamed = nbytes >= STREAM_BYTES
+        kind = result.desc.data_type
+        types = {
+            "x_size": src.desc.itemsize, "diff_size": 0, "load_diff": 0,
+            "y_size": result.desc.itemsize, "store": conversion("f32", kind),
+            "store_streamed": conversion("f32", kind, streamed=True) if streamed else 0,
+        }  # fmt: skip
+        for name, tensor in read.items():
+            types[f"{name}_size"] = tensor.desc.itemsize
+            types[f"load_{name}"] = conversion(tensor.desc.data_type, "f32")
+        return types | {
             "x": src.address, "y": result.address, **rooms, **own, "runs": self.runs,
             "count": self.count, "groups": self.groups,
-            "centred": op.has_mean, "streamed": nbytes >= STREAM_BYTES, "epsilon": op.epsilon,
+            "centred": op.has_mean, "streamed": streamed, "epsilon": op.epsilon,
             "sets": self.sets, "parts": self.parts, "vector": self.vector,
         }  # fmt: skip
 
 
 def whole_sets(op: Any) -> Whole | None:
-    """Return the sets of an operation if they are dense, f32 and fit in the cache."""
+    """Return the sets of an operation if they are dense floats and fit in the cache."""
     tensors = {row.name: desc for row, desc in op.tensors()}
     if op.use_global_stats or not op.source.nelems:
         return None
@@ -101,21 +115,22 @@ def whole_sets(op: Any) -> Whole | None:
     vectors = [tensors[name] for name in ("scale", "shift") if name in tensors]
     if not all(desc.data_type == "f32" and desc.strides == (1,) for desc in vectors):
         return None
-    dims = op.source.dims
+    dims, kinds = op.source.dims, {tensors[name].data_type for name in names if name in tensors}
     if isinstance(op, LayerNormalization):
         whole = Whole(op.source.nelems // dims[-1], 1, dims[-1], 1, per_element=True)
-    elif isinstance(op, GroupNormalization):
+    elif isinstance(op, GroupNormalization) and kinds == {"f32"}:
         runs = dims[1] // op.groups
         count = op.source.nelems // (dims[0] * dims[1])
         whole = Whole(dims[0] * op.groups, runs, count, op.groups, per_element=False)
     else:
         return None
-    return whole if whole.runs * whole.count <= MOST else None
+    most = MOST if kinds == {"f32"} else whole_tasks.HELD
+    return whole if whole.runs * whole.count <= most else None
 
 
 def _is_dense(desc: MemoryDesc) -> bool:
     return (
-        desc.data_type == "f32"
+        desc.data_type in FLOATS
         and desc.strides == MemoryDesc(desc.dims).strides
         and not (desc.inner_blocks)
     )

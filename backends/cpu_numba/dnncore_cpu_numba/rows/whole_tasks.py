@@ -13,16 +13,22 @@ from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream_row
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_f64, stack, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import device, exact, task
+from dnncore_cpu_numba.copies.typed_rows import convert_row, stream_row_as
 
 CHUNK = 2048  # elements whose sums are f32; sums of chunks are f64
 JOINED = 256  # elements of scale whose parts are added up at once
+HELD = 1 << 13  # most elements of a set of another type than f32
 _ROOM = CHUNK // 2
+_SET = HELD // 2
 _AHEAD = 1024  # most bytes of the next set that are prefetched
 ZERO = np.float32(0)
 
 SETS = Record(
     "whole sets",
     ("x diff y", "address", "of the first set; diff is 0 forward"),
+    ("x_size diff_size y_size", "bytes", "of an element"),
+    ("load_x load_diff", "address", "kernels that convert rows to f32; 0 for f32"),
+    ("store store_streamed", "address", "kernels that convert rows of f32 to y; 0 for f32"),
     ("mean variance factor", "address", "per set; f32; forward writes the first two"),
     ("weight shift", "address", "f32"),
     ("runs count", "count", "of a set, and elements of each"),
@@ -72,9 +78,23 @@ def _statistics(x, size, centred):
 
 
 @device
-def _write(room, y, count):
-    """Stream a chunk of results to y."""
-    if room != y:
+def _held(load, address, itemsize, room, count):
+    """Return the address of a set as f32: in place, or in a buffer."""
+    if load == 0:
+        return address
+    convert_row(load, address, itemsize, room, 4, count)
+    return room
+
+
+@device
+def _write(params, room, y, count):
+    """Stream or convert a chunk of results to y."""
+    if params.store != 0:
+        if params.streamed != 0:
+            stream_row_as(params.store, params.store_streamed, room, y, params.y_size, count)
+        else:
+            convert_row(params.store, room, 4, y, params.y_size, count)
+    elif room != y:
         stream_row(room, y, count)
 
 
@@ -97,11 +117,14 @@ def _normalize(per_element: bool):
 
     def normalize(params, begin, end):
         runs, count = params.runs, params.count
-        size = runs * count
-        room = stack(_ROOM)
+        size, bytes_of_y = runs * count, params.y_size
+        room, held = stack(_ROOM), stack(_SET)
+        apart = params.streamed | params.store
         for item in range(begin, end):
-            x, y = params.x + 4 * item * size, params.y + 4 * item * size
-            prefetch(x + 4 * size, min(4 * size, _AHEAD))
+            nbytes = params.x_size * size
+            x, y = params.x + item * nbytes, params.y + bytes_of_y * item * size
+            prefetch(x + nbytes, min(nbytes, _AHEAD))
+            x = _held(params.load_x, x, params.x_size, held, size)
             mean, variance = _statistics(x, size, params.centred)
             store_f32(params.mean, item, np.float32(mean))
             store_f32(params.variance, item, np.float32(variance))
@@ -110,14 +133,14 @@ def _normalize(per_element: bool):
             for run in range(runs):
                 for start in range(run * count, (run + 1) * count, CHUNK):
                     width = min(CHUNK, (run + 1) * count - start)
-                    source, target = x + 4 * start, y + 4 * start
-                    place = room if params.streamed != 0 else target
+                    source, target = x + 4 * start, y + bytes_of_y * start
+                    place = room if apart != 0 else target
                     own = 4 * (start if per_element else channel + run)
                     results(
                         source, params.weight + own, params.shift + own, place,
                         np.float32(mean), factor, width,
                     )  # fmt: skip
-                    _write(place, target, width)
+                    _write(params, place, target, width)
 
     normalize.__name__ = "normalize_rows" if per_element else "normalize_runs"
     return task(SETS)(normalize)
@@ -176,8 +199,9 @@ def _differentiate(per_element: bool):
 
     def differentiate(params, begin, end):
         runs, count, vector = params.runs, params.count, params.vector
-        size = runs * count
-        room = stack(_ROOM)
+        size, bytes_of_y = runs * count, params.y_size
+        room, held_x, held_diff = stack(_ROOM), stack(_SET), stack(_SET)
+        apart = params.streamed | params.store
         for part in range(begin, end):
             of_shift = params.sums + 8 * part * vector
             of_scale = of_shift + 4 * vector
@@ -185,10 +209,12 @@ def _differentiate(per_element: bool):
                 store_f32(of_shift, i, ZERO)
             first = params.sets * part // params.parts
             for item in range(first, params.sets * (part + 1) // params.parts):
-                offset = 4 * item * size
-                x, diff, y = params.x + offset, params.diff + offset, params.y + offset
-                prefetch(x + 4 * size, min(4 * size, _AHEAD))
-                prefetch(diff + 4 * size, min(4 * size, _AHEAD))
+                x, y = params.x + params.x_size * item * size, params.y + bytes_of_y * item * size
+                diff = params.diff + params.diff_size * item * size
+                prefetch(x + params.x_size * size, min(params.x_size * size, _AHEAD))
+                prefetch(diff + params.diff_size * size, min(params.diff_size * size, _AHEAD))
+                x = _held(params.load_x, x, params.x_size, held_x, size)
+                diff = _held(params.load_diff, diff, params.diff_size, held_diff, size)
                 mean = load_f32(params.mean, item) if params.centred != 0 else ZERO
                 factor = load_f32(params.factor, item)
                 channel = item % params.groups * runs
@@ -209,12 +235,13 @@ def _differentiate(per_element: bool):
                     for start in range(run * count, (run + 1) * count, CHUNK):
                         width, at = min(CHUNK, (run + 1) * count - start), 4 * start
                         own = at if per_element else 4 * (channel + run)
-                        place = room if params.streamed != 0 else y + at
+                        target = y + bytes_of_y * start
+                        place = room if apart != 0 else target
                         results(
                             x + at, diff + at, params.weight + own, place, mean, average, slope,
                             factor, width,
                         )  # fmt: skip
-                        _write(place, y + at, width)
+                        _write(params, place, target, width)
 
     differentiate.__name__ = "differentiate_rows" if per_element else "differentiate_runs"
     return task(SETS)(differentiate)
