@@ -2,7 +2,10 @@
 
     y = (x - mean) * slope + other * share + rest
 
-A kernel is a native function of `APPLY_CALL`. The four numbers belong to a row or to a column.
+A kernel is a native function of `APPLY_CALL`. The four numbers belong to a row or to a column. For
+rows whose elements have their own scale and shift, mean and slope belong to the row:
+
+    y = (x - mean) * slope * share + rest
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class ApplyKernel(NativeKernel):
     relu: whether negative results become 0.
     along: whether the numbers belong to rows, or else to columns.
     streamed: whole lines of y, which begin rows, use non-temporal stores.
+    per_element: whether the second formula holds.
     """
 
     ARGUMENTS = APPLY_CALL
@@ -59,6 +63,7 @@ class ApplyKernel(NativeKernel):
     mask: Literal["", "read", "written"] = ""
     relu: bool = False
     streamed: bool = False
+    per_element: bool = False
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()
@@ -72,7 +77,9 @@ class _Emitter:
             self.types["other"] = kernel.other
         if kernel.mask:
             self.types["mask"] = "u8"
-        self.numbers = [n for n in NUMBERS if n != "share" or kernel.scaled]
+        self.numbers = [n for n in NUMBERS if n != "share" or kernel.scaled or kernel.per_element]
+        of_rows = NUMBERS[:2] if kernel.per_element else NUMBERS if kernel.along else ()
+        self.of_rows = [n for n in self.numbers if n in of_rows]
 
     def emit(self) -> None:
         """Emit the loop over rows."""
@@ -85,14 +92,11 @@ class _Emitter:
                           builder.mul(index, args[f"{n}_row"]))
                 for n in self.types
             }  # fmt: skip
-            own = numbers
-            if self.kernel.along:
-                moved = builder.mul(index, args["step"])
-                own = {
-                    n: builder.load(vir.at(builder, p, moved), typ=F32, align=4)
-                    for n, p in numbers.items()
-                }
-            self._row(places, own)
+            moved, own = builder.mul(index, args["step"]), {}
+            for name in self.of_rows:
+                place = vir.at(builder, numbers[name], moved)
+                own[name] = builder.load(place, typ=F32, align=4)
+            self._row(places, numbers | own)
             return []
 
         vir.loop(builder, args["rows"], [], row)
@@ -102,9 +106,10 @@ class _Emitter:
         for lanes in (LANES, 4, 1):
             turns = builder.udiv(builder.sub(self.args["columns"], done), I64(lanes))
             vector = vir.vector_of(lanes)
-            held = numbers
-            if self.kernel.along:
-                held = {n: vir.repeat(builder, v, vector) for n, v in numbers.items()}
+            held = {
+                n: vir.repeat(builder, value, vector) if n in self.of_rows else value
+                for n, value in numbers.items()
+            }
 
             def turn(
                 index: Value, _: Sequence[Value], done: Value = done, lanes: int = lanes,
@@ -124,19 +129,20 @@ class _Emitter:
             n: vir.at(builder, place, builder.mul(column, I64(vir.bytes_of(STORED[self.types[n]]))))
             for n, place in places.items()
         }
-        if not kernel.along:
-            place = builder.shl(column, I64(2))
-            numbers = {
-                n: vir.load(builder, vir.at(builder, p, place), vir.vector_of(lanes), None)
-                for n, p in numbers.items()
-            }
+        place, numbers = builder.shl(column, I64(2)), dict(numbers)
+        for name in set(self.numbers) - set(self.of_rows):
+            pointer = vir.at(builder, numbers[name], place)
+            numbers[name] = vir.load(builder, pointer, vir.vector_of(lanes), None)
         if kernel.streamed and lanes == LANES:
             for name in ("x", "other"):
                 if name in own:
                     vir.prefetch(builder, vir.at(builder, own[name], _AHEAD))
         x = load_as_f32(builder, own["x"], kernel.source, lanes)
         value = builder.fsub(x, numbers["mean"])
-        value = vir.multiply_add(builder, value, numbers["slope"], numbers["rest"])
+        factor = numbers["slope"]
+        if kernel.per_element:
+            value, factor = builder.fmul(value, factor), numbers["share"]
+        value = vir.multiply_add(builder, value, factor, numbers["rest"])
         if kernel.other:
             value = self._with_other(value, own, numbers, lanes)
         zero = vir.constant(value.type, 0.0)

@@ -24,7 +24,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved
 
 _LANES = 8  # a folded row has a multiple of these
 _LONG = 512  # least elements of a row that is a tile
-_MOST_ROWS = 64  # of columns whose sums are f32, times the fold
+_MOST_ROWS = 32  # of columns whose sums are f32, times the fold
 _TILE = 1 << 15  # most elements of a tile
 _PARTS = 64  # least work items if there is enough work
 _PART = 1 << 15  # least elements of a part if there are several

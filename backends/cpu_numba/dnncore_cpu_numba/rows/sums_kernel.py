@@ -23,8 +23,8 @@ from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.type_conversion import STORED, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I32, I64, Builder, Value
 
-AT_ONCE = 4  # vectors of a row, or rows, that are summed at a time
-_AHEAD = 1024  # prefetch distance in bytes
+AT_ONCE = 4  # vectors of a row that are summed at a time
+_AHEAD = 2048  # prefetch distance in bytes
 
 SUMS_CALL = Record(
     "sums of a tile",
@@ -109,6 +109,12 @@ class _Emitter:
         second = vir.multiply_add(builder, term, deviation, sums[1])
         return [builder.fadd(sums[0], term), second]
 
+    def _fetch(self, places: dict[str, Value], lanes: int) -> None:
+        """Prefetch what follows. Deviations are of elements that are in the cache."""
+        if lanes > 1 and self.kernel.formula != "deviations":
+            for place in places.values():
+                vir.prefetch(self.builder, vir.at(self.builder, place, _AHEAD))
+
     def _at(self, name: str, place: Value) -> Value:
         """Return where a number of an array of f32 is."""
         pointer = vir.address(self.builder, self.args[name])
@@ -130,28 +136,21 @@ class _Emitter:
     # -- columns -----------------------------------------------------------------------------------
 
     def columns(self) -> None:
-        """Emit sums of columns: each turn adds some rows to all of them, which memory holds."""
+        """Emit sums of columns, which memory holds: each row is added, in the order of memory."""
         builder, args = self.builder, self.args
-        zero = self._zero(1)
 
         def clear(index: Value, _: Any) -> list[Value]:
-            self._store([builder.extract_element(zero, I32(0))] * self.numbers, index)
+            self._store([ir.Constant(F32, 0.0)] * self.numbers, index)
+            return []
+
+        def row(index: Value, _: Any) -> list[Value]:
+            self._add_row(self._places(index))
             return []
 
         vir.loop(builder, args["columns"], [], clear)
-        done = I64(0)
-        for rows in (AT_ONCE, 1):
-            turns = builder.udiv(builder.sub(args["rows"], done), I64(rows))
+        vir.loop(builder, args["rows"], [], row)
 
-            def turn(index: Value, _: Any, first: Value = done, rows: int = rows) -> list[Value]:
-                first = builder.add(first, builder.mul(index, I64(rows)))
-                self._add_rows([self._places(builder.add(first, I64(r))) for r in range(rows)])
-                return []
-
-            vir.loop(builder, turns, [], turn)
-            done = builder.add(done, builder.mul(turns, I64(rows)))
-
-    def _add_rows(self, rows: Sequence[dict[str, Value]]) -> None:
+    def _add_row(self, places: dict[str, Value]) -> None:
         builder, done = self.builder, I64(0)
         for lanes in (BEST.lanes, 1):
             turns = builder.udiv(builder.sub(self.args["columns"], done), I64(lanes))
@@ -165,9 +164,9 @@ class _Emitter:
                     vir.load(builder, self._sum(n, column), vir.vector_of(lanes), None)
                     for n in range(self.numbers)
                 ]
-                for places in rows:
-                    sums = self._added(self._moved(places, column), lanes, mean, sums)
-                self._store(sums, column)
+                own = self._moved(places, column)
+                self._fetch(own, lanes)
+                self._store(self._added(own, lanes, mean, sums), column)
                 return []
 
             vir.loop(builder, turns, [], turn)
@@ -205,9 +204,7 @@ class _Emitter:
                 after: list[Value] = []
                 for v in range(size):
                     own = self._moved(start, lanes * v)
-                    if size > 1:
-                        for name in self.names:
-                            vir.prefetch(builder, vir.at(builder, own[name], _AHEAD))
+                    self._fetch(own, lanes)
                     held = state[v * self.numbers : (v + 1) * self.numbers]
                     after += self._added(own, lanes, means, held)
                 return after

@@ -5,7 +5,7 @@ The number of parts depends only on the problem, so results do not depend on the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.rows import whole_tasks
+from dnncore_cpu_numba.rows.apply_kernel import ApplyKernel
+from dnncore_cpu_numba.rows.sums_kernel import SumsKernel
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
@@ -53,9 +55,21 @@ class Whole:
         self, op: Any, src: Tensor, result: Tensor, rooms: dict[str, Param], vectors: Any
     ) -> Step:
         """Return the step that computes statistics and the result."""
-        values = self._values(op, src, None, result, rooms, vectors) | {"diff": 0, "sums": 0}
+        values = self._values(op, src, None, result, rooms, vectors)
         grain = -(-_GRAIN // (self.runs * self.count))
-        return Step(whole_tasks.NORMALIZE[self.per_element], values, self.sets, grain=grain)
+        if not self.per_element:
+            values |= {"diff": 0, "sums": 0}
+            return Step(whole_tasks.normalize_runs, values, self.sets, grain=grain)
+        kind = src.desc.data_type
+        apply = ApplyKernel(kind, result.desc.data_type, along=True, per_element=True)
+        streamed = replace(apply, streamed=True).address if values["streamed"] else 0
+        own = {
+            "plain": SumsKernel("plain", True, kind).address,
+            "deviations": SumsKernel("deviations", True, kind).address,
+            "apply": apply.address, "apply_streamed": streamed,
+        }  # fmt: skip
+        values = {name: values[name] for name in whole_tasks.ROWS.fields if name not in own} | own
+        return Step(whole_tasks.normalize_rows, values, self.sets, grain=grain)
 
     def backward(
         self, op: Any, src: Tensor, diff: Tensor, result: Tensor, rooms: dict[str, Param],

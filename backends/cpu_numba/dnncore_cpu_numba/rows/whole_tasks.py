@@ -14,6 +14,8 @@ from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream_row
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_f64, stack, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import device, exact, task
 from dnncore_cpu_numba.copies.typed_rows import convert_row, stream_row_as
+from dnncore_cpu_numba.rows.apply_kernel import APPLY_CALL
+from dnncore_cpu_numba.rows.sums_kernel import SUMS_CALL
 
 CHUNK = 2048  # elements whose sums are f32; sums of chunks are f64
 JOINED = 256  # elements of scale whose parts are added up at once
@@ -99,51 +101,102 @@ def _write(params, room, y, count):
 
 
 @device
-def _elements(x, weight, shift, place, centre, factor, count):
-    for i in range(count):
-        value = (load_f32(x, i) - centre) * factor
-        store_f32(place, i, value * load_f32(weight, i) + load_f32(shift, i))
-
-
-@device
 def _run(x, weight, shift, place, centre, factor, count):
     own, rest = factor * load_f32(weight, 0), load_f32(shift, 0)
     for i in range(count):
         store_f32(place, i, (load_f32(x, i) - centre) * own + rest)
 
 
-def _normalize(per_element: bool):
-    results = _elements if per_element else _run
+ROWS = Record(
+    "whole rows",
+    ("x y", "address", "of the first row"),
+    ("x_size y_size", "bytes", "of an element"),
+    ("mean variance", "address", "per row; f32; written"),
+    ("weight shift", "address", "f32"),
+    ("count", "count", "elements of a row"),
+    ("centred", "flag"),
+    ("epsilon", "float32"),
+    ("plain deviations", "address", "`SUMS_CALL` of rows"),
+    ("apply apply_streamed", "address", "`APPLY_CALL`; streamed: 0 if results stay in the cache"),
+)
 
-    def normalize(params, begin, end):
-        runs, count = params.runs, params.count
-        size, bytes_of_y = runs * count, params.y_size
-        room, held = stack(_ROOM), stack(_SET)
-        apart = params.streamed | params.store
-        for item in range(begin, end):
-            nbytes = params.x_size * size
-            x, y = params.x + item * nbytes, params.y + bytes_of_y * item * size
-            prefetch(x + nbytes, min(nbytes, _AHEAD))
-            x = _held(params.load_x, x, params.x_size, held, size)
-            mean, variance = _statistics(x, size, params.centred)
-            store_f32(params.mean, item, np.float32(mean))
-            store_f32(params.variance, item, np.float32(variance))
-            factor = np.float32(1.0 / np.sqrt(variance + np.float64(params.epsilon)))
-            channel = item % params.groups * runs
-            for run in range(runs):
-                for start in range(run * count, (run + 1) * count, CHUNK):
-                    width = min(CHUNK, (run + 1) * count - start)
-                    source, target = x + 4 * start, y + bytes_of_y * start
-                    place = room if apart != 0 else target
-                    own = 4 * (start if per_element else channel + run)
-                    results(
-                        source, params.weight + own, params.shift + own, place,
-                        np.float32(mean), factor, width,
-                    )  # fmt: skip
-                    _write(params, place, target, width)
 
-    normalize.__name__ = "normalize_rows" if per_element else "normalize_runs"
-    return task(SETS)(normalize)
+@exact
+def _statistics_of(params, x, room):
+    """Return average and variance of a row; squares are of deviations from a rounded average."""
+    count, step = params.count, params.x_size * CHUNK
+    total, off, squares = 0.0, 0.0, 0.0
+    if params.centred != 0:
+        for start in range(0, count, CHUNK):
+            SUMS_CALL.call(
+                params.plain, x=x + params.x_size * start, diff=0, mask=0, x_row=0, diff_row=0,
+                mask_row=0, rows=1, columns=min(CHUNK, count - start), means=room, sums=room + 8,
+            )  # fmt: skip
+            total += np.float64(load_f32(room, 2))
+    mean = np.float32(total / count)
+    store_f32(room, 0, mean)
+    for start in range(0, count, CHUNK):
+        SUMS_CALL.call(
+            params.deviations, x=x + params.x_size * start, diff=0, mask=0, x_row=step,
+            diff_row=0, mask_row=0, rows=1, columns=min(CHUNK, count - start), means=room,
+            sums=room + 8,
+        )  # fmt: skip
+        off += np.float64(load_f32(room, 2))
+        squares += np.float64(load_f32(room, 3))
+    if params.centred == 0:
+        return 0.0, squares / count
+    rest = off / count
+    return np.float64(mean) + rest, max(squares / count - rest * rest, 0.0)
+
+
+@task(ROWS)
+def normalize_rows(params, begin, end):
+    """Normalize rows whose elements have their own scale and shift."""
+    room = stack(4)
+    for item in range(begin, end):
+        x = params.x + params.x_size * params.count * item
+        y = params.y + params.y_size * params.count * item
+        mean, variance = _statistics_of(params, x, room)
+        store_f32(params.mean, item, np.float32(mean))
+        store_f32(params.variance, item, np.float32(variance))
+        store_f32(room, 0, np.float32(mean))
+        root = np.sqrt(variance + np.float64(params.epsilon))
+        store_f32(room, 1, np.float32(1.0 / root))
+        apply = params.apply
+        if params.apply_streamed != 0 and y % 64 == 0:
+            apply = params.apply_streamed
+        APPLY_CALL.call(
+            apply, y=y, x=x, other=0, mask=0, y_row=0, x_row=0, other_row=0, mask_row=0, rows=1,
+            columns=params.count, mean=room, slope=room + 4, share=params.weight,
+            rest=params.shift, step=0,
+        )  # fmt: skip
+
+
+@task(SETS)
+def normalize_runs(params, begin, end):
+    """Normalize sets of runs."""
+    runs, count = params.runs, params.count
+    size = runs * count
+    room = stack(_ROOM)
+    for item in range(begin, end):
+        x, y = params.x + 4 * item * size, params.y + 4 * item * size
+        prefetch(x + 4 * size, min(4 * size, _AHEAD))
+        mean, variance = _statistics(x, size, params.centred)
+        store_f32(params.mean, item, np.float32(mean))
+        store_f32(params.variance, item, np.float32(variance))
+        factor = np.float32(1.0 / np.sqrt(variance + np.float64(params.epsilon)))
+        channel = item % params.groups * runs
+        for run in range(runs):
+            own = 4 * (channel + run)
+            for start in range(run * count, (run + 1) * count, CHUNK):
+                width = min(CHUNK, (run + 1) * count - start)
+                source, target = x + 4 * start, y + 4 * start
+                place = room if params.streamed != 0 else target
+                _run(
+                    source, params.weight + own, params.shift + own, place, np.float32(mean),
+                    factor, width,
+                )  # fmt: skip
+                _write(params, place, target, width)
 
 
 @device
@@ -246,9 +299,6 @@ def _differentiate(per_element: bool):
     differentiate.__name__ = "differentiate_rows" if per_element else "differentiate_runs"
     return task(SETS)(differentiate)
 
-
-NORMALIZE = {per_element: _normalize(per_element) for per_element in (False, True)}
-"""The tasks that compute statistics and results of some sets."""
 
 DIFFERENTIATE = {per_element: _differentiate(per_element) for per_element in (False, True)}
 """The tasks that compute all gradients of some parts of the sets."""
