@@ -160,7 +160,7 @@ class BackwardByChannels:
             yield self.sums.combined(self.room, True, 0.0, *sums)
         if wanted:
             yield from self._vectors(named, factor)
-        values = {"scale": 0}
+        values: dict[str, Any] = {"scale": 0}
         if "scale" in named:
             scale, copied = channels.dense(named["scale"], self.scale)
             yield from copied

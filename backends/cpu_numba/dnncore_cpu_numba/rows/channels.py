@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
@@ -266,7 +266,8 @@ class Application:
         kinds = {name: tensor.desc.data_type for name, tensor in tensors.items()}
         sizes = [tensors[name].desc.itemsize if name in tensors else 4 for name in OPERANDS]
         streamed = is_streamed(tensors["y"])
-        mask = ("written" if written else "read") if "mask" in tensors else ""
+        mask: Literal["", "read", "written"] = "written" if written else "read"
+        mask = mask if "mask" in tensors else ""
         steps: list[Step] = []
         for tile in self.tiles:
             kernel = ApplyKernel(
