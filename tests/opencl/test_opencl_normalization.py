@@ -111,6 +111,18 @@ def test_blocks_within_and_across_groups(target, tag, impl):
     check(target, op, inputs=inputs_of(op), impl=impl)
 
 
+@pytest.mark.parametrize("tag", ["abc", "aBc16b"])
+def test_blocked_statistics_and_scales_are_refused_with_the_rule(target, tag):
+    src, rows = dnn.MemoryDesc((4, 20, 30), "f32", tag), dnn.MemoryDesc((4, 5), "f32", "aB8b")
+    for own in {"mean": rows, "variance": rows}, {"scale": dnn.MemoryDesc((20,), "f32", "A8a")}:
+        op = dnn.GroupNormalizationForward("forward_training", src=src, dst=src, groups=5, **own)
+        if "mean" not in own:
+            plain = dnn.MemoryDesc((4, 5))
+            op = op.with_descs(mean=plain, variance=plain)
+        with pytest.raises(dnn.NoImplementation, match=r"scales without blocks; got (aB8b|A8a)"):
+            dnn.PrimitiveDesc(op, target.engine)
+
+
 def test_one_outlier_leaves_the_variance_of_the_others(target):
     """The first number is the shift of a naive one-pass formula."""
     src = fill_normal(dnn.MemoryDesc((2, 5000)), 1)

@@ -100,16 +100,14 @@ class Views:
 
     def channel(self, desc: MemoryDesc) -> MemoryDesc:
         """Return scale or shift in the common shape."""
-        if self.groups:
+        if self.groups and _strides(desc):
             desc = desc.reshape(self.dims[1:3])
         return self._spread(desc, self.vector_dims)
 
     def _spread(self, desc: MemoryDesc, places: list[int] | tuple[int, ...]) -> MemoryDesc:
         """Return a plain descriptor with its dims at `places` of the common shape."""
-        if desc.inner_blocks:
-            raise DescriptorError(f"needs statistics and scales without blocks; got {desc.tag}")
         dims, strides = [1] * len(self.dims), [1] * len(self.dims)
-        for place, size, stride in zip(places, desc.dims, desc.strides, strict=True):
+        for place, size, stride in zip(places, desc.dims, _strides(desc), strict=True):
             dims[place], strides[place] = size, stride
         plain = MemoryDesc(dims, desc.data_type, None, strides=strides)
         return plain.with_offset0(desc.offset0)
@@ -126,18 +124,24 @@ class ApartViews(Views):
     def statistic(self, desc: MemoryDesc) -> Any:
         """Return mean or variance with an element per group of channels."""
         ones = (1,) * (self.op.source.ndims - 2)
-        plain = MemoryDesc(
-            (*desc.dims, *ones), desc.data_type, None, strides=(*desc.strides, *ones)
-        )
+        strides = (*_strides(desc), *ones)
+        plain = MemoryDesc((*desc.dims, *ones), desc.data_type, None, strides=strides)
         share = self.op.source.dims[1] // self.groups
         return Spread(plain.with_offset0(desc.offset0), (1, share, *ones))
 
     def channel(self, desc: MemoryDesc) -> MemoryDesc:
         """Return scale or shift."""
         ones = (1,) * (self.op.source.ndims - 2)
-        dims, strides = (1, *desc.dims, *ones), (1, *desc.strides, *ones)
+        dims, strides = (1, *desc.dims, *ones), (1, *_strides(desc), *ones)
         plain = MemoryDesc(dims, desc.data_type, None, strides=strides)
         return plain.with_offset0(desc.offset0)
+
+
+def _strides(desc: MemoryDesc) -> tuple[int, ...]:
+    """Return the strides of a statistic, scale or shift. Raises `DescriptorError` for blocks."""
+    if desc.inner_blocks:
+        raise DescriptorError(f"needs statistics and scales without blocks; got {desc.tag}")
+    return desc.strides
 
 
 def _split_blocks(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
