@@ -6,9 +6,8 @@ each step. It is trained on windows of the years before 1930 and tested on the y
 The mean error is in sunspots; the program also prints that of a forecast that next year is like
 this one.
 
-    python examples/predict_sunspots.py
-
-OpenCL has no recurrent cells. On its engines, the CPU computes them (`host_fallback`).
+    python examples/predict_sunspots.py                     # the CPU and every OpenCL device
+    python examples/predict_sunspots.py --engine opencl:0
 """
 
 from __future__ import annotations
@@ -95,8 +94,9 @@ def unchanged_error() -> float:
 
 
 @click.command()
-@click.option("--engine", "engines", multiple=True, default=("cpu",), show_default=True,
-              help="Engine to train on; may be repeated.")  # fmt: skip
+@click.option("--engine", "engines", multiple=True,
+              help="Engine to train on; may be repeated. Default: the CPU and all OpenCL devices."
+              )  # fmt: skip
 @click.option("--epochs", "count", default=20, show_default=True, type=click.IntRange(1),
               help="The number of epochs of ten updates.")  # fmt: skip
 @click.option("--plot", "picture", type=Path, default="sunspots.png", show_default=True,

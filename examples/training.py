@@ -108,5 +108,6 @@ def curves(results: list[Result], path: Path, loss: str, score: str) -> None:
     right.set(title="held-out data", xlabel="epoch", ylabel=score)
     for axes in (left, right):
         axes.grid(alpha=0.3)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend()
     figure.savefig(path, dpi=120)
