@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from dnncore.problem.settings import Settings, misread
 
-__all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "SDPA", "feature_name",
-           "missing_features"]  # fmt: skip
+__all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "RNN", "SDPA",
+           "feature_name", "missing_features"]  # fmt: skip
 
 MISSING_DRIVERS = {
     "brgemm": "brgemm", "graph": "graph",
@@ -68,6 +68,12 @@ _FEATURES = {
     ),
     "scale_type": _Feature("scale as a tensor", "none|mul|div", "none", "none"),
     "kv_head_number": _Feature("kv_head_number", "[0-9]+", "0", "0"),
+    "scaling": _Feature("cells of integers", *[r"(?:common|per_oc)?(?::[0-9.]+)?"] * 2),
+    "scaling-proj": _Feature("cells of integers", *[r"(?:common|per_oc)?(?::[0-9.]+)?"] * 2),
+    "skip-nonlinear": _Feature(
+        "cells without nonlinear functions", "(?i:true|false)", "(?i:false)", "false"
+    ),
+    "trivial-strides": _Feature("trivial strides", *["(?i:true|false)"] * 2, "false"),
     "cross-engine": _Feature(
         "reorder across engines", "(?i:cpu2gpu|gpu2cpu)", "(?i:none)?", "none"
     ),
@@ -83,6 +89,8 @@ COMMON = _defaults(*(option for option in _FEATURES if option.startswith("attr-"
 
 MATMUL = _defaults("encoding", "grouped", "runtime_dims_masks")
 SDPA = _defaults("scale_type", "kv_head_number")
+RNN = {"cfg": "", "tag": "", "l": "0", "t": "0", "flags": "",
+       **_defaults("scaling", "scaling-proj", "skip-nonlinear", "trivial-strides")}  # fmt: skip
 REORDER = _defaults("oflag", "cross-engine", "runtime-dim-mask")
 
 

@@ -70,6 +70,8 @@ def read_normalization(
     fields: further fields of the operation.
     """
     settings = {**settings, "dir": settings["dir"].upper()}
+    if settings["stat_tag"] in ("any", "undef"):  # benchdnn's words for the usual format
+        settings["stat_tag"] = "abx"
     source, by, result = settings["tag"].partition(":")
     if by:  # of src and dst, as benchdnn has it
         own = {"stag": settings["stag"] or source, "dtag": settings["dtag"] or result}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dnncore.algorithms.rounding import Array
 from dnncore.ops import Operation, RNNBackward, RNNForward, rnn
+from dnncore.problem import options
 from dnncore.problem.directions import Direction
 from dnncore.problem.drivers import rnn_integer_errors, rnn_oracle
 from dnncore.problem.drivers.draws import ANY_TAGS, Draws
@@ -14,15 +16,17 @@ from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, Ver
 from dnncore.problem.drivers.rnn_errors import errors, gradient_errors
 from dnncore.problem.settings import (
     Settings,
+    Unsupported,
     algorithm_text,
     misread,
     number_text,
     read_algorithm,
     read_choice,
+    read_integer,
     read_number,
 )
 from dnncore.problem.shapes import read_batch, read_letters
-from dnncore.problem.tensors import read_tensors, write_tensors
+from dnncore.problem.tensors import read_tensors, role_of, write_tensors
 
 __all__ = ["RNN"]
 
@@ -37,7 +41,7 @@ DEFAULTS = {
     "bia-dt": "f32", "stag": "abx", "wtag": "any",
     "btag": "abx", "dtag": "abx", "alg": "VANILLA_RNN", "direction": "left2right",
     "activation": "tanh", "alpha": "0", "with-peephole": "false", "with-projection": "false",
-    "without": "", "mb": "0",
+    "without": "", "mb": "0", **options.RNN,
 }  # fmt: skip
 OPTIONAL = ("src_iter", "src_iter_c", "bias", "dst_iter", "dst_iter_c", "diff_dst_iter",
             "diff_dst_iter_c", "diff_bias", "diff_src_layer", "diff_src_iter", "diff_src_iter_c",
@@ -47,6 +51,7 @@ LETTERS = "l t mb sic slc dhc dic"
 
 def read(settings: Settings) -> Operation:
     """Make the operation. All optional tensors are present, except those of `without`."""
+    settings = _of_benchdnn(settings)
     settings = {**settings, "dir": (settings["prop"] or settings["dir"]).upper()}
     direction: Direction = read_choice(settings, "dir", DIRECTIONS)
     algorithm = read_algorithm(settings, ALGORITHMS, "")
@@ -59,6 +64,7 @@ def read(settings: Settings) -> Operation:
     names = [
         n for n in direction.names if n not in absent and n.removeprefix("diff_") not in absent
     ]
+    settings = _with_tags(settings, names)
     tensors = read_tensors(settings, {n: dims[n.removeprefix("diff_")] for n in names})
     fields: dict[str, Any] = {"prop_kind": direction.prop_kind} if direction.prop_kind else {}
     kind: Any = direction.kind
@@ -74,6 +80,45 @@ def read(settings: Settings) -> Operation:
     return operation
 
 
+def _of_benchdnn(settings: Settings) -> Settings:
+    """Return the settings with benchdnn's options for types and directions as dnncore's."""
+    known: dict[str, str] = {}
+    if own := settings["cfg"]:
+        match = re.fullmatch(r"(f32|bf16|f16)(f32)?", own)
+        if match is None:
+            raise Unsupported([f"benchdnn's configuration {own}"])
+        known |= dict.fromkeys(("sdt", "wdt", "ddt"), match[1])
+        known["bia-dt"] = match[2] or match[1]
+    side = settings["direction"].lower()
+    if side in ("concat", "sum"):
+        known["direction"] = f"bidirectional_{side}"
+    return {**settings, **known}
+
+
+def _with_tags(settings: Settings, names: Sequence[str]) -> Settings:
+    """Return the settings with benchdnn's --tag as dnncore's options: a format per tensor.
+
+    It has the formats of the sequences and of the weights of gates. Others are row-major, also
+    sequences of `any`.
+    """
+    tags = settings["tag"].split(":")
+    if tags == [""]:
+        return settings
+    if len(tags) != 3:
+        misread(settings, "tag", "the formats of src, weights and dst, with colons between them")
+    of_gates = ("weights_layer", "weights_iter")
+    players = {"src": ("src_layer",), "weights": of_gates, "dst": ("dst_layer",)}
+    found = {}
+    for tag, (role, own) in zip(tags, players.items(), strict=True):
+        plain = tag == "any" and role != "weights"
+        found[f"{role[0]}tag"] = ":".join(
+            tag if not plain and name.removeprefix("diff_") in own else "abx"
+            for name in names
+            if role_of(name) == role
+        )
+    return {**settings, **found}
+
+
 def _sizes(settings: Settings, algorithm: str, side: str) -> rnn.Sizes:
     letters = read_letters(settings, LETTERS, needed="")
     known = [letters[name] for name in ("dhc", "dic", "sic", "slc") if name in letters]
@@ -85,10 +130,19 @@ def _sizes(settings: Settings, algorithm: str, side: str) -> rnn.Sizes:
         misread(settings, "shape", "sic equal to dic")
     gates = len(rnn.ALGORITHMS[algorithm])
     return rnn.Sizes(
-        letters.get("l", 1), rnn.DIRECTIONS[side], letters.get("t", 1),
+        _given(settings, "l") or letters.get("l", 1), rnn.DIRECTIONS[side],
+        _given(settings, "t") or letters.get("t", 1),
         read_batch(settings, letters), letters.get("slc", dic), dhc, dic, gates,
         4 if algorithm.startswith("lbr") else gates,
     )  # fmt: skip
+
+
+def _given(settings: Settings, name: str) -> int:
+    """Return the number of layers or steps that is given instead of that of the shape."""
+    number = read_integer(settings, name)
+    if number < 0:
+        misread(settings, name, "a positive number, or 0 for that of the shape")
+    return number
 
 
 def _absent(settings: Settings, algorithm: str) -> set[str]:
@@ -113,7 +167,7 @@ def write(op: rnn.RNN) -> Settings:
     sizes = op.sizes
     shape = f"l{sizes.layers}t{sizes.steps}mb{sizes.batch}"
     shape += f"_sic{sizes.dic}slc{sizes.slc}dhc{sizes.dhc}dic{sizes.dic}"
-    tensors = write_tensors(op, {n: text for n, text in DEFAULTS.items() if n != "dt"})
+    tensors = write_tensors(op, {n: t for n, t in DEFAULTS.items() if n not in ("dt", "tag")})
     kind = (type(op), getattr(op, "prop_kind", ""))
     return {
         "dir": next(w for w, row in DIRECTIONS.items() if (row.kind, row.prop_kind) == kind),
