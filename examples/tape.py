@@ -54,8 +54,8 @@ class Tape:
     """The layers of one network on one engine.
 
     engine: the engine of all primitives.
-    trained: another tape with the same layers. This one reads its parameters and states, and has
-        only a forward pass, for inference.
+    trained: another tape with the same layers. This one reads its parameters and states, has its
+        stream and only a forward pass, for inference.
     seed: of the first values of the parameters.
     parameters, states: the tensors that training changes by gradients or otherwise, in the order
         of the layers.
@@ -70,7 +70,8 @@ class Tape:
     backward_steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.stream = self.engine.stream()
+        # one stream, so that a pass reads the parameters after the training has changed them
+        self.stream = self.trained.stream if self.trained else self.engine.stream()
         self.random = np.random.default_rng(self.seed)
         self.steps = self.forward_steps
         self.gradients: list[Callable[[], None]] = []

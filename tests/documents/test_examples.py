@@ -81,6 +81,18 @@ def test_networks_learn(name, epochs, score, best, tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_an_lstm_learns_alike_on_each_engine(tmp_path):
+    names = [own.engine_name for own in TARGETS if own.engine_name.startswith("opencl")][:1]
+    engines = [f"--engine={name}" for name in ("cpu", *names)]
+    options = (*engines, "--epochs=2", f"--plot={tmp_path / 'picture.png'}")
+    text = "\n".join(example("predict_sunspots", *options))
+    rows = re.findall(r"^(\S+) epoch +2: loss ([\d.]+), mean error ([\d.]+),", text, re.M)
+    assert len(rows) == len(engines)
+    for values in zip(*(row[1:] for row in rows), strict=True):
+        assert max(map(float, values)) <= 1.02 * min(map(float, values))
+    assert "WRONG" not in text
+
+
 @pytest.mark.parametrize(
     "name",
     [
