@@ -140,7 +140,7 @@ SIZES = ((1, 128), (1, 512), (1, 2048), (8, 128), (8, 512), (1, 8192), (8, 2048)
 def cpu_lines(seed: int) -> tuple[Line, ...]:
     """The lines of the CPU."""
     large, small = Shapes(seed, 51, "f32"), Shapes(seed, 1, "f32")
-    half = Shapes(seed, 51, "bf16")
+    half, little = Shapes(seed, 51, "bf16"), Shapes(seed, 1, "bf16")
     end = f", seed {seed}"
     return (
         _line(f"Normalizations, f32, 51 MB{end}", None, 1.3, [*large.normalizations()], 0.9),
@@ -157,6 +157,9 @@ def cpu_lines(seed: int) -> tuple[Line, ...]:
         _line(f"Normalizations, bf16, 51 MB{end}", None, 1.3, [*half.normalizations()], 0.9),
         _line(f"PReLU, concat, shuffle, resampling, bf16, 51 MB{end}", None, 1.3,
               [*half.copies()], 0.9),
+        _line(f"Normalizations, bf16, 1 MB{end}", 1.0, 0.8, [*little.normalizations()]),
+        _line(f"PReLU, concat, shuffle, resampling, bf16, 1 MB{end}", 1.0, 0.8,
+              [*little.copies()]),
     )  # fmt: skip
 
 

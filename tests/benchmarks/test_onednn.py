@@ -15,6 +15,8 @@ pytestmark = pytest.mark.peer
 NOT_IN_3_2 = (dnn.GroupNormalizationForward, dnn.GroupNormalizationBackward)
 SERVED = [kind for kind in KINDS if kind in OPERATIONS and kind not in NOT_IN_3_2]
 ENOUGH = 30  # compared problems of an operation
+DRAWN = 400
+FEW = 40  # problems in bf16, if oneDNN computes none of them here
 PRECISION = 5e-6  # norm-wise: oneDNN's logarithms have errors up to 2e-6
 
 
@@ -37,7 +39,7 @@ def tame_problems(kind):
     pairs. They are not empty. Tensors of softmax and of layer normalization have one format. The
     mask of a fused relu is private.
     """
-    for op in problems(kind, 1000):
+    for op in problems(kind, DRAWN):
         descs = [desc for _, desc in op.tensors()]
         is_dense = all(d.is_any or d == d.with_format(d.order_tag) for d in descs)
         formats = {d.order_tag for d in descs if not d.is_any}
@@ -80,7 +82,9 @@ def test_the_reference_agrees_with_onednn_in_bf16(peer, kind):
     """Operations that oneDNN computes in bf16 here. It rounds partial sums of pooling gradients."""
     tolerance = 5e-3 if kind is dnn.PoolingBackward else PRECISION
     compared = 0
-    for op in (retyped(op, "bf16") for op in tame_problems(kind)):
+    for tried, op in enumerate(retyped(op, "bf16") for op in tame_problems(kind)):
+        if tried == FEW and not compared:
+            break
         if op.data_type != "bf16" or getattr(op, "function", "") == "round":  # oneDNN has it in f32
             continue
         try:
