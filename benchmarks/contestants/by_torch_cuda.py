@@ -88,6 +88,7 @@ def _contestants(
     if not torch.cuda.is_available():
         raise LeftOut("this torch has no CUDA device")
     torch.cuda.empty_cache()
+    without_tf32(limit, deterministic=deterministic)  # for forward passes before the measurement
     name = f", {limit} algorithms" if limit else ""
     name += ", deterministic" if deterministic else ""
 

@@ -73,7 +73,9 @@ _FEATURES = {
     "skip-nonlinear": _Feature(
         "cells without nonlinear functions", "(?i:true|false)", "(?i:false)", "false"
     ),
-    "trivial-strides": _Feature("trivial strides", *["(?i:true|false)"] * 2, "false"),
+    "trivial-strides": _Feature(
+        "trivial strides", "(?i:true|false)", "(?i:true|false)", "false"
+    ),
     "cross-engine": _Feature(
         "reorder across engines", "(?i:cpu2gpu|gpu2cpu)", "(?i:none)?", "none"
     ),
