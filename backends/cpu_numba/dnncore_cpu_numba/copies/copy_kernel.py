@@ -6,7 +6,7 @@ A kernel is a native function of `COPY_CALL` with the shape of its kind:
     transposed  dst[columns[j] + a] = src[rows[a] + j], blocks of 16 x 16 transposed in registers
 
 If a side is longer than a vector, the last vector overlaps the vector before it. If it is shorter,
-vectors are masked.
+vectors of rows are shorter, and those of transposes are masked.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 
+_SHORTEST = 4  # least elements of a vector
 SIDE = 16  # rows and columns of a block that is transposed
 COPY_CALL = Record(
     "copy kernel", ("src dst", "address"), ("shape", "address", "a `ROWS` or a `TRANSPOSED`")
@@ -124,9 +125,22 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
 
     bases = [builder.ptrtoint(side, I64) for side in (src, dst)]
     enough = builder.icmp_signed(">=", sizes["columns"], I64(lanes))
-    with builder.if_else(builder.and_(dense, enough)) as (vectors, others):
-        with vectors:
-            planes(copied, lanes)
+
+    def vectors(count: int) -> None:
+        """Copy in vectors of `count` elements, or in shorter ones if rows are shorter."""
+        if count < _SHORTEST:
+            planes(copied, 1)
+            return
+        fits = builder.icmp_signed(">=", sizes["columns"], I64(count))
+        with builder.if_else(fits) as (long, short):
+            with long:
+                planes(copied, count)
+            with short:
+                vectors(count // 2)
+
+    with builder.if_else(dense) as (contiguous, others):
+        with contiguous:
+            vectors(lanes)
         with others, builder.if_else(builder.and_(repeated, enough)) as (repeats, singles):
             with repeats:
                 planes(spread, lanes)
