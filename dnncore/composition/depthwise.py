@@ -32,7 +32,8 @@ class _Fusion(Composition[ConvolutionForward]):
         """Round the result of the first convolution to the type of the operation's dst."""
         place = [step.kind for step in attr.post_ops].index("depthwise")
         first = replace(attr, post_ops=attr.post_ops[:place], rounding="environment")
-        op = steps.chosen(op, first)
+        if op.algorithm == "auto" or any(desc.is_any for _, desc in op.tensors()):
+            op = steps.chosen(op, first)
         room = steps.room(op.dst)
         steps.add(op.with_descs(dst=room.desc), first, dst=room)
         step = attr.post_ops[place]

@@ -412,7 +412,7 @@ def test_each_tensor_has_its_scales_and_zero_points(kind, size):
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_drawn_operands_have_any_mask(driver):
-    problems = draw(100, driver)
+    problems = [p for p in draw(100, driver) if "depthwise" not in p.attr.words]
     masks = {_mask(desc, p.op.result) for p in problems for _, desc in p.attr.operands()}
     assert len(masks) >= (3 if driver == "ip" else 5)
 
@@ -421,6 +421,15 @@ def test_drawn_convolutions_are_depthwise_with_unequal_strides():
     ops = [p.op for p in draw(100, "conv")]
     assert any(_groups(op) == "depthwise" and len(set(op.strides)) > 1 for op in ops)
     assert any(_groups(op) == "multiplier" for op in ops)
+
+
+def test_drawn_convolutions_have_the_post_op_depthwise():
+    problems = [p for seed in range(5) for p in draw(100, "conv", seed=seed)]
+    chains = [p.attr.post_ops for p in problems if "depthwise" in p.attr.words]
+    assert any(len(chain) > 1 for chain in chains)
+    fused = [step for chain in chains for step in chain if step.kind == "depthwise"]
+    types = {step.weights.data_type for step in fused if step.weights}
+    assert types >= {"f32", "f16"}
 
 
 @pytest.mark.parametrize("driver", ["matmul", "ip"])

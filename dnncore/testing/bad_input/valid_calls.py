@@ -344,6 +344,18 @@ QUANTIZED = (
         ),
         "dnn.Attributes([dnn.PostOp.eltwise('linear', 0.5, 1.0)], accumulation='any')",
     ),
+    (
+        (
+            "dnn.ConvolutionForward('forward_inference', src=dnn.MemoryDesc((2, 3, 5, 4), 'f32', 'nhwc'),"
+            " weights=dnn.MemoryDesc((8, 3, 1, 1)), bias=dnn.MemoryDesc((8,)),"
+            " dst=dnn.MemoryDesc((2, 8, 5, 4), 'f32', 'nhwc'))"
+        ),
+        (
+            "dnn.Attributes([dnn.PostOp.eltwise('relu'), dnn.PostOp.depthwise(dnn.MemoryDesc((8, 1, 1,"
+            " 3, 3)), dnn.MemoryDesc((8,)), dst_type='f32', stride=2, padding=1),"
+            " dnn.PostOp.binary('add', dnn.MemoryDesc((1, 8, 1, 1)))])"
+        ),
+    ),
 )
 WISHES = (
     "",

@@ -12,7 +12,7 @@ from typing import Any
 
 from dnncore.attributes import ScratchpadMode
 from dnncore.engines.engine import Engine
-from dnncore.engines.stream import Stream
+from dnncore.engines.stream import Event, Stream
 from dnncore.errors import DnnError
 from dnncore.execution.sequence import Sequence
 from dnncore.selection.primitive_desc import PrimitiveDesc
@@ -34,12 +34,29 @@ __all__ = [
 SHIFTS = ((0,), (1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes of shift of each argument
 OFFSETS = (4, 8, 16)  # bytes
 LONG_SECONDS = 0.15  # about twice the longest time after which a CPU program checks for signals
+OF_DYNAMIC = 4  # one in this many cases is also executed by a dynamic primitive
 FEW_CALLS, MOST_CALLS = 64, 20_000
 
 
 def bound(trial: Trial) -> None:
-    """Bound calls give the results of `execute`, for the present values of their memories."""
+    """Bound calls give the results of `execute`, for the present values of their memories.
+
+    For some cases, so does a dynamic primitive, which gets the dims from the memories.
+    """
     _call_bound(trial, as_sequence=False)
+    if trial.case.seed % OF_DYNAMIC == 0:
+        _call_dynamic(trial)
+
+
+def _call_dynamic(trial: Trial) -> None:
+    primitive = trial.case.dynamic(trial)
+
+    def launch(_primitive: Any, stream: Stream, memories: dict[str, Any]) -> Event:
+        return primitive.execute(stream, **memories)
+
+    inputs = trial.case.round("random").inputs
+    outputs = trial.execute(inputs, in_place=trial.in_place, launch=launch)
+    trial.verify("random", outputs, "of a dynamic primitive")
 
 
 def sequence(trial: Trial) -> None:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
+from inspect import Parameter, Signature
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,8 +25,10 @@ from dnncore.execution.primitive import Primitive
 from dnncore.notes import PREFIX as NOTE
 from dnncore.ops import Operation
 from dnncore.problem import Problem, driver_of
+from dnncore.selection.dynamic import DynamicPrimitive
 from dnncore.selection.plugins import registry
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.testing.checks import torch_oracle
 from dnncore.testing.checks.clock import Clock
 from dnncore.testing.checks.guarded import SHIFT, Arguments, Finding
@@ -211,6 +214,19 @@ class Case:
         """Return the trial's implementation with other attributes; None if it refuses them."""
         name = trial.pd.impl_name
         return next((p for p in self.descs(attr, name, **wishes) if p.impl_name == name), None)
+
+    def dynamic(self, trial: Trial) -> DynamicPrimitive:
+        """Return a dynamic primitive of the trial's implementation."""
+        op = trial.pd.op
+
+        def make(**descs: MemoryDesc) -> Operation:
+            return op.with_descs(**descs)
+
+        names = [argument.name for argument, _ in op.tensors()]
+        parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
+        make.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # names its tensors
+        wishes = self._wishes(trial.pd.impl_name)
+        return DynamicPrimitive(make, self.engine, self.attr, **wishes)
 
     @cached_property
     def implementations(self) -> list[Implementation[Any]]:

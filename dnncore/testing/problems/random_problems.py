@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from dnncore.errors import DescriptorError
+from dnncore.ops import ConvolutionForward, Operation
 from dnncore.ops.window import effective_kernel
 from dnncore.post_op import PostOp
 from dnncore.problem import DRIVERS, Problem, read
@@ -47,6 +48,7 @@ STEPS = (
 )  # fmt: skip
 
 
+DW_TYPES = ("f32", "f32", "bf16", "f16")
 MOST_STEPS = 6
 NO_STEP = ("",) * (2 * len(STEPS))  # two thirds of the steps are omitted
 
@@ -65,11 +67,40 @@ def _options(choose: Choose, options: Options, only: Options = NOTHING) -> list[
     return [f"--{name}={text}" for name, text in chosen.items() if text != options[name][0]]
 
 
-def _attributes(choose: Choose, ndims: int) -> list[str]:
-    """Return options of attributes for a result of this number of dims."""
-    chain = [step for _ in range(MOST_STEPS) if (step := _step(choose, ndims))]
+def _attributes(choose: Choose, op: Operation) -> list[str]:
+    """Return options of attributes."""
+    chain = [step for _ in range(MOST_STEPS) if (step := _step(choose, op.result.ndims))]
+    if isinstance(op, ConvolutionForward) and all(n == 1 for n in _fused_sizes(op)):
+        place, step = choose(range(MOST_STEPS)), _depthwise(choose)
+        if step:  # an earlier sum is not valid
+            before = [one for one in chain[:place] if not one.startswith("sum")]
+            chain = [*before, step, *chain[place:]]
     steps = [f"--attr-post-ops={'+'.join(chain)}"] if chain else []
     return steps + _options(choose, ATTRIBUTES)
+
+
+def _fused_sizes(op: ConvolutionForward) -> tuple[int, ...]:
+    """Return the sizes that are 1 if a depthwise convolution may follow."""
+    groups, _, _, *kernel = op.grouped_weights
+    return (groups, *kernel)
+
+
+def _depthwise(choose: Choose) -> str:
+    """Return a depthwise convolution, or ""."""
+    sizes = choose(("", "k3s1p1", "k3s2p1", "k2s1p1", "k5s3p2", "k1s2p0", "k3s1p4"))
+    words = [choose(DW_TYPES), choose(("abx", "axb", "xba")), choose(("f32", "undef"))]
+    return ":".join(["dw", sizes, *words]) if sizes else ""
+
+
+def _with_fused_types(problem: Problem, op: Operation) -> tuple[Any, ...]:
+    """Return the chain; the weights of a depthwise convolution have the type of what it reads."""
+    own = op.result.data_type
+    return tuple(
+        replace(step, weights=step.weights.with_data_type(own))
+        if step.kind == "depthwise" and step.weights
+        else step
+        for step in problem.attr.post_ops
+    )
 
 
 def _step(choose: Choose, ndims: int) -> str:
@@ -269,10 +300,11 @@ def _problem(choose: Choose, driver: str, limits: _Limits) -> Problem | None:
         (problem,) = read(" ".join(words))
         if _bytes(problem) > most_bytes or problem.op.flops > MOST_FLOPS * most_bytes:
             return None
-        attributes = _attributes(choose, problem.op.result.ndims)
+        attributes = _attributes(choose, problem.op)
         (problem,) = read(" ".join([*words[:-1], *attributes, words[-1]]))
         op = typed(choose, problem.op, limits.types)
-        attr = replace(problem.attr, **quantization(choose, op))
+        chain = _with_fused_types(problem, op)
+        attr = replace(problem.attr, post_ops=chain, **quantization(choose, op))
         problem = _with_moves(choose, replace(problem, op=op, attr=attr))
     except DescriptorError:
         return None
