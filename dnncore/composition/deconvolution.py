@@ -38,6 +38,8 @@ __all__ = ["deconvolutions"]
 
 PLAIN = Attributes()
 MOST_COPIES = 512  # steps that copy a tap
+OTHER_TYPES = {"f64", *INTEGER_TYPES, *PACKED_TYPES}
+"""Types that a convolution's gradient lacks, of tensors or of a post-op that adds the bias."""
 
 
 def _swapped(desc: MemoryDesc, images: MemoryDesc) -> MemoryDesc:
@@ -178,7 +180,7 @@ def _add_bias_gradient(steps: Steps, diff_bias: MemoryDesc, diff_dst: MemoryDesc
 
 
 class _Phases(Composition[Deconvolution]):
-    """A convolution forward per phase of the strides, for scales, zero points and integers.
+    """A convolution forward per phase of the strides, for scales, zero points, integers and f64.
 
     The pixels of dst whose places have equal remainders modulo the strides are the result of a
     convolution with strides of 1 and the reversed taps that reach them. The taps are copied.
@@ -190,8 +192,10 @@ class _Phases(Composition[Deconvolution]):
         """Copy the taps of each phase and compute its pixels."""
         assert isinstance(op, DeconvolutionForward)
         types = {desc.data_type for _, desc in op.tensors()}
-        if not (attr.scales or attr.zero_points or types & {*INTEGER_TYPES, *PACKED_TYPES}):
-            reason = "takes scales, zero points and integers; a convolution's gradient is faster"
+        if not (attr.scales or attr.zero_points or types & OTHER_TYPES):
+            reason = (
+                "takes scales, zero points, integers and f64; a convolution's gradient is faster"
+            )
             raise CannotCompose(Refused("attribute", reason))
         if attr.rounding == "stochastic":
             reason = "takes no stochastic rounding: its random numbers have another order"

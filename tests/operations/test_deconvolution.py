@@ -66,7 +66,9 @@ def names(op, attr=None):
 
 
 def test_implementations_and_their_refusals():
-    assert {"cpu_numba:convolution", "cpu_numba:phases"} <= set(names(deconvolution()))
+    found = names(deconvolution())
+    assert "cpu_numba:convolution" in found
+    assert "cpu_numba:phases" not in found
     scaled = dnn.Attributes(scales={"src": dnn.Scales()})
     assert "cpu_numba:convolution" not in names(deconvolution(), scaled)
     pd = dnn.PrimitiveDesc(deconvolution(), dnn.engine("cpu"), scaled, impl="cpu_numba:phases")
