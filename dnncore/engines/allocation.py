@@ -82,4 +82,5 @@ def _free(engine: Engine, buffer: Any) -> None:
 
 def _is_collecting() -> bool:
     """Whether this thread, or meanwhile another thread, is collecting garbage."""
-    return next(reversed(_phases)) == "start"
+    # The list is made by one call in C. Between two calls, another thread could move a key.
+    return list(_phases)[-1] == "start"

@@ -388,6 +388,30 @@ def test_a_buffer_is_freed_at_once_by_its_last_reference(watched):
     assert left(watched) == 0
 
 
+def test_buffers_are_freed_beside_a_thread_that_collects(monkeypatch):
+    engine, errors, ended = Counted(), [], threading.Event()
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+
+    def collect():
+        while not ended.is_set():
+            gc.collect(0)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=collect)
+    try:
+        thread.start()
+        for _ in range(30_000):
+            dnn.Memory(dnn.MemoryDesc((8,)), engine)
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        thread.join()
+    dnn.Memory(dnn.MemoryDesc((8,)), engine)
+    assert not errors
+    assert left(engine) == 0
+
+
 @pytest.mark.parametrize("way", ["allocate", "map"])
 def test_no_buffer_is_freed_in_a_collection_and_each_soon_afterwards(watched, way):
     kept = dnn.Memory(dnn.MemoryDesc((8,)), watched)

@@ -38,10 +38,10 @@ def first_side(right, op, t, layer, side):
     return right(op, t, layer, 0)
 
 
-def of_old_cell(_right, op, w, x, h, c, a):
+def of_old_cell(_right, op, w, x, h, c, a, kept):
     """The output gate of LSTM sees the state before the step."""
     if not op.is_lstm:
-        return _right(op, w, x, h, c, a)
+        return _right(op, w, x, h, c, a, kept)
     z = rnn.product(x, w["W"]) + w["b"] + rnn.product(h, w["U"])
     i, f, o = (rnn.logistic(z[:, k] + w["p"][p] * c) for k, p in ((0, 0), (1, 1), (3, 2)))
     g = np.tanh(z[:, 2])
@@ -54,8 +54,8 @@ def of_old_cell(_right, op, w, x, h, c, a):
 def changed_gru(change):
     """A step of GRU with changed values: change(op, u, r, o, z, h, w, v) returns h'."""
 
-    def wrong(right, op, w, x, h, c, a):
-        new, c, row = right(op, w, x, h, c, a)
+    def wrong(right, op, w, x, h, c, a, kept):
+        new, c, row = right(op, w, x, h, c, a, kept)
         if not op.is_gru:
             return new, c, row
         part = {name: row[:, columns] for name, columns in op.parts.items()}
@@ -77,9 +77,9 @@ def without_attention(op, part, h, w, x, a):
     return part["u"] * h + (1 - part["u"]) * part["o"]
 
 
-def other_reset(right, op, w, x, h, c, a):
+def other_reset(right, op, w, x, h, c, a, kept):
     """The reset gate of GRU multiplies the product with U instead of h."""
-    new, c, row = right(op, w, x, h, c, a)
+    new, c, row = right(op, w, x, h, c, a, kept)
     if not op.is_gru or op.is_lbr:
         return new, c, row
     z = rnn.product(x, w["W"]) + w["b"][:3]
