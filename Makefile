@@ -22,7 +22,12 @@ demo: .venv/installed-all
 # OpenCL runtimes takes up to 3 GB. On a busy machine a check of many kernels takes minutes, because
 # PoCL compiles each kernel for seconds.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
-TESTS = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal \
+
+# Of a test with more than four cases, one in SHARE is drawn. The default seed is the commit, so each
+# commit has its own cases. `make test SHARE=1` runs all of them in about 40 minutes.
+SHARE ?= 3
+SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
+TESTS = TEST_SHARE=$(SHARE) TEST_SEED=$(SEED) $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal \
 	--dnncore-timeout=300
 
 # All tests that need neither torch nor oneDNN.
@@ -40,7 +45,6 @@ test-peers: .venv/installed-all,dev,peers
 # the sample of a seed. The default seed is the commit, so each commit has its own sample. `make
 # conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. The same command continues
 # a stopped run. SHARD=1/3 runs a third. COMMIT=ID names the source if there is no git.
-SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 LEDGER ?= .conformance
 COMMIT ?=
 SHARD ?= 1/1

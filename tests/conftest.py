@@ -8,8 +8,10 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from opencl_runtimes import reveal_opencl_runtimes
@@ -43,6 +45,16 @@ def _label(name: str, device: dnn.Device) -> str:
 
 
 TARGETS = _targets()
+
+SHARE = int(os.environ.get("TEST_SHARE", "1"))
+SEED = os.environ.get("TEST_SEED", "0")
+LONG_LIST = 4  # cases of a test function, of which one in SHARE is drawn
+
+
+def pytest_report_header() -> str:
+    """Tell which cases are drawn."""
+    drawn = f"one in {SHARE}, of seed {SEED}" if SHARE > 1 else "all"
+    return f"cases of tests that have more than {LONG_LIST} of them: {drawn}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -100,8 +112,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in tests:
         engines.setdefault(item.function, set()).add(item.callspec.params["target"].engine_name)
     left_out = {item for item in tests if not _has_turn(item, engines[item.function])}
+    left_out |= _not_drawn([item for item in items if item not in left_out])
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of long lists that the seed leaves out.
+
+    A list loses none of its cases for ever, because `make test` has another seed at each commit.
+    """
+    functions = [(item.parent, getattr(item, "originalname", item.name)) for item in items]
+    counts = Counter(functions)
+    return {
+        item
+        for item, function in zip(items, functions, strict=True)
+        if counts[function] > LONG_LIST and crc32(f"{SEED} {item.nodeid}".encode()) % SHARE
+    }
 
 
 def _takes_turns(item: pytest.Function) -> bool:
@@ -153,6 +180,14 @@ def _no_program_is_stored() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Builder, "_put", lambda *_: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _other_processes_run_all_cases() -> Iterator[None]:
+    """Tests of tests start pytest in other processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TEST_SHARE", raising=False)
         yield
 
 
