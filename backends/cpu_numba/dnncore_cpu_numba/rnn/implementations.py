@@ -12,7 +12,7 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.tiling import Blocking
 from dnncore_cpu_numba.rnn.backward import plan_backward
 from dnncore_cpu_numba.rnn.forward import plan_forward
-from dnncore_cpu_numba.rnn.integers import KEPT, plan_integers
+from dnncore_cpu_numba.rnn.integers import KEPT, plan_integers, refuse_scales
 from dnncore_cpu_numba.rnn.layers import with_panels
 
 UTILISATION = 0.5  # of the peak by the products of a few rows
@@ -38,6 +38,8 @@ class Recurrent(Implementation[RNN]):
             return Refused("shape", "has no cells without channels")
         if not op.is_integer:
             op = with_panels(op, self.isa.lanes)
+        elif refused := refuse_scales(op, attr):
+            return refused
         for argument, desc in op.tensors():
             if desc.is_any:
                 op = op.with_descs(**{argument.name: desc.with_format(None)})

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Attributes, MemoryDesc, RNNForward, RNNQparams
+from dnncore.backend import RNN, Attributes, MemoryDesc, Refused, RNNForward, RNNQparams
 from dnncore_cpu_numba.codegen.isa import DOT_ISAS, Isa
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
@@ -30,7 +30,7 @@ from dnncore_cpu_numba.rnn.layers import GATES_OF_GRU, Layers
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-__all__ = ["KEPT", "plan_integers"]
+__all__ = ["KEPT", "plan_integers", "refuse_scales"]
 
 KEPT = ("src_layer", "src_iter", "weights_layer", "weights_iter", "weights_projection",
         "dst_layer", "dst_iter")  # fmt: skip
@@ -38,6 +38,19 @@ KEPT = ("src_layer", "src_iter", "weights_layer", "weights_iter", "weights_proje
 
 Factors = np.ndarray[Any, Any]
 ALL = slice(None)
+
+
+def refuse_scales(op: RNN, attr: Attributes) -> Refused | None:
+    """Refuse scales if a factor of f32 would be infinite: 1 / (weights' scale * scale), or this
+    times the shift.
+    """
+    given = RNNQparams.of(op, attr)
+    with np.errstate(over="ignore"):
+        factors = [1 / (own * given.scale) for own in (given.weights, given.projection)]
+        most = max(float(np.max(own)) for own in factors) * max(1.0, abs(given.shift))
+    if most <= float(np.finfo(np.float32).max):
+        return None
+    return Refused("attribute", f"rnn_weights_qparams: scales need factors of f32; got {most:.3g}")
 
 
 def plan_integers(isa: Isa, plan: ProgramPlan, op: RNNForward, attr: Attributes) -> None:
