@@ -74,7 +74,7 @@ def test_the_reference_agrees_with_onednn(peer, kind):
         compared += 1
         if compared == ENOUGH:
             break
-    assert compared >= 10  # oneDNN has no select, and few reorders between integers
+    assert compared >= 5  # oneDNN has no select, few reorders between integers, few private masks
 
 
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: kind.__name__)
