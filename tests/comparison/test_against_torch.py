@@ -12,8 +12,9 @@ import dnncore as dnn
 from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
-# Engines refuse some problems of these: blocks of statistics, padding, and attention without keys.
-LIMITED = ("Attention", "BatchNorm", "GroupNorm", "LayerNorm", "RNN")
+# Engines refuse some problems of these: blocks of statistics or of spatial dims, padding, and
+# attention without keys.
+LIMITED = ("Attention", "BatchNorm", "GroupNorm", "LayerNorm", "Resampling", "RNN")
 CASES = [(kind, i) for kind in KINDS for i in range(COUNT)]
 
 
