@@ -52,7 +52,7 @@ LONG_LIST = 4  # cases of a test function, of which one in SHARE is drawn
 
 
 def pytest_report_header() -> str:
-    """Tell which cases are drawn."""
+    """Return the line of the output that tells which share of the cases runs."""
     drawn = f"one in {SHARE}, of seed {SEED}" if SHARE > 1 else "all"
     return f"cases of tests that have more than {LONG_LIST} of them: {drawn}"
 

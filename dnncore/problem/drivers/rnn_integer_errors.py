@@ -25,8 +25,8 @@ from dnncore.rnn_quantization import RNNQparams
 __all__ = ["numbers"]
 
 ROUNDINGS = 8
-"""Of each term of a gate: its conversion, three sums, the factor's two roundings and its product,
-and the sum with the bias."""
+"""The roundings of each term of a gate: 1 of its conversion, 3 of sums, 2 of the factor, 1 of the
+product with the factor, and 1 of the sum with the bias."""
 
 
 class _Sums(NamedTuple):

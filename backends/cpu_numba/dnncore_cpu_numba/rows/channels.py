@@ -1,6 +1,6 @@
 """Sums of channels, and results from a few numbers of each channel: plans of tiles.
 
-A channel here is a set of elements that share a mean, or a part of such a set. Tiles follow the
+Here, the elements of a channel share a mean; other channels may share it, too. Tiles follow the
 order of memory. The number of parts depends only on the problem, so results do not depend on the
 number of threads.
 """
