@@ -35,7 +35,7 @@ def leak(src, dst):
 
 def hang(src, dst):
     calls.append(None)
-    if len(calls) > 200:
+    if len(calls) > 20:
         time.sleep(1000)
     toy.relu(src, dst)
 

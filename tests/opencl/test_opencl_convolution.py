@@ -115,6 +115,7 @@ def test_grouped_kernels_with_long_epilogues_are_compiled(target):
 def test_kernels_for_cpus_do_not_return_before_barriers():
     for_gpus = {
         "attention_mma",
+        "attention_mma_backward",
         "groups_mma",
         "mma",
         "mma_plain",

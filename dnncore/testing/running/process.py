@@ -201,9 +201,15 @@ class _Live:
             message = None
         if message is None:
             ending = self.ending()
-            was_late = self._process.returncode in (1, -signal.SIGKILL) and time.monotonic() >= late
+            was_ended = self._process.returncode in (1, -signal.SIGKILL) or self._has_printed_timeout
+            was_late = was_ended and time.monotonic() >= late
             raise Hung(f"no reply within {seconds:g} s") if was_late else Died(ending)
         return message
+
+    @property
+    def _has_printed_timeout(self) -> bool:
+        """Report if the timer began to print where all threads are. It may crash as it does so."""
+        return "Timeout (" in self.printed(0)
 
     @property
     def printed_bytes(self) -> int:
