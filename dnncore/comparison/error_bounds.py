@@ -133,7 +133,9 @@ def _finished(
             continue
         operands = {f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands}
         before = inputs.get(name) if step.kind == "sum" else None
+        lost = error.is_unknown & ~np.isfinite(x)  # x + error is NaN, too
         x, error = _through(step, x, error, operands, before, evaluate, exact=exact)
+        error = error.unknown_where(lost)
     return quantized.stored(attr, name, x, error, read, exact)
 
 

@@ -10,6 +10,8 @@ from dnncore_opencl.rows import staged
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_normal
+from dnncore.problem import read
+from dnncore.testing import run_case
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 
@@ -175,3 +177,27 @@ def test_groups_of_channels(target, dims, groups):
     inputs |= {"src": fill_normal(desc, 4), "diff_dst": fill_normal(desc, 5)}
     inputs |= {"mean": np.full(sets, 0.5, np.float32), "variance": np.ones(sets, np.float32)}
     check(target, backward, inputs=inputs, impl="opencl:channels")
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        # The gradient of src1 has no padding, that of src has.
+        (
+            "--bnorm --dir=BWD_DW --stag=aBx8b:aBx8b:axb --dtag=abx --flags=CHA mb2_ic9_ih5",
+            "random",
+        ),
+        ("--bnorm --dir=BWD_DW --stag=axb:axb:aBx8b --dtag=abx --flags=CHA mb2_ic9_ih5", "padding"),
+        # A scale is infinite, so the order of operations decides between infinity and NaN.
+        (
+            "--bnorm --dir=BWD_DW --flags=CH --attr-post-ops=relu mb2_ic9_ih4iw5_eps0.0625",
+            "special",
+        ),
+    ],
+)
+def test_gradients(target, text, check):
+    ((problem,)) = read(text)
+    result = run_case(problem, target.engine, impl="opencl:staged", checks=(check,))
+    assert result.executed
+    assert not result.failures

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from conftest import TARGETS
 
 import dnncore as dnn
 from dnncore import functional as F
 from dnncore.comparison.fills import fill_normal
+from dnncore.problem import read
+from dnncore.testing import run_case
 
 rng = np.random.default_rng(7)
 
@@ -196,3 +199,13 @@ def test_few_queries_share_the_keys_among_threads(threads):
     weights = np.exp(np.where(np.tril(np.ones((3, 1000)), 997) > 0, scores, -np.inf))
     right = weights @ v / weights.sum(-1, keepdims=True)
     np.testing.assert_allclose(found, right, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_a_blocked_mask_is_broadcast(target):
+    """Its block has padding, which no query and key may read."""
+    mask = "--mtag=abCd16c --mask_type=buffer --mask_bits=0"
+    ((problem,)) = read(f"--sdpa {mask} 1x2x3x8:1x2x8x5:1x2x5x8")
+    result = run_case(problem, target.engine, checks=("random",))
+    assert result.executed
+    assert not result.failures

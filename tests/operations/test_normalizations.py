@@ -10,6 +10,7 @@ import dnncore as dnn
 from dnncore.comparison.compare import consistent_inputs
 from dnncore.comparison.fills import fill_normal
 from dnncore.problem import read
+from dnncore.testing import run_case
 
 IMPLEMENTATIONS = ("reference:*", "cpu_numba:*")
 
@@ -63,6 +64,15 @@ def test_statistics_of_empty_sets_are_0(text, impl):
     got = run(op, impl, src=np.zeros(op.src.dims))
     assert not got["variance"].any()
     assert not got.get("mean", np.zeros(1)).any()
+
+
+@pytest.mark.parametrize("flags", ["G", "GC"])
+def test_given_statistics_of_images_differ(flags):
+    """The means that the kernel subtracts are the same for all images, their factors are not."""
+    ((problem,)) = read(f"--gnorm --dir=BWD_D --tag=axb --flags={flags} g2mb3_ic34_iw7")
+    result = run_case(problem, dnn.engine("cpu"), impl="cpu_numba:*", checks=("random",))
+    assert result.executed
+    assert not result.failures
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)

@@ -201,7 +201,9 @@ class _Live:
             message = None
         if message is None:
             ending = self.ending()
-            was_ended = self._process.returncode in (1, -signal.SIGKILL) or self._has_printed_timeout
+            was_ended = (
+                self._process.returncode in (1, -signal.SIGKILL) or self._has_printed_timeout
+            )
             was_late = was_ended and time.monotonic() >= late
             raise Hung(f"no reply within {seconds:g} s") if was_late else Died(ending)
         return message

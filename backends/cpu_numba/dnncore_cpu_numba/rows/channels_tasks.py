@@ -284,13 +284,13 @@ def apply(params, begin, end):
     fold, columns = params.fold, params.columns
     position, tensors = stack(MAX_LOOPS), OPERANDS.room()
     means, slopes_, shares, rests = stack(_ROOM), stack(_ROOM), stack(_ROOM), stack(_ROOM)
-    known = 0
+    known_mean, known_slope = 0, 0  # each of them may be shared by all images
     seek(params.nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
         mean, slope, share, rest = tensors.mean, tensors.slope, tensors.share, tensors.rest
         if fold > 1:
-            if known != mean:
-                known = mean
+            if known_mean != mean or known_slope != slope:
+                known_mean, known_slope = mean, slope
                 _repeated(mean, means, columns, fold)
                 _repeated(slope, slopes_, columns, fold)
                 _repeated(share, shares, columns, fold)

@@ -116,12 +116,13 @@ void attention_mma($parameters) {
                     LANE_XOR(other, now, bit)
                     now = fmax(now, other);
                 }
-                const float shift = now == -INFINITY ? 0.0f : now * FACTOR;
-                const float change = quick_exp2(top[i][side] * FACTOR - shift);
+                const float shift = now == -INFINITY ? 0.0f : now;
+                const float change = quick_exp2((top[i][side] - shift) * FACTOR);
                 float added = 0.0f;
                 UNROLL for (int j = 0; j < COLUMNS / 8; j++)
                     UNROLL for (int e = 2 * side; e < 2 * side + 2; e++) {
-                        scores[i][j][e] = quick_exp2(fma(scores[i][j][e], FACTOR, -shift));
+                        // The difference of large scores is exact, that of their products is not.
+                        scores[i][j][e] = quick_exp2((scores[i][j][e] - shift) * FACTOR);
                         added += scores[i][j][e];
                     }
                 top[i][side] = now;

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import AttentionBackward, MemoryDesc, Refused
-from dnncore_opencl.attention.tiled import COORDINATES, Attention
+from dnncore_opencl.attention.tiled import Attention, element
 from dnncore_opencl.codegen.grid import Grid
-from dnncore_opencl.codegen.layout import Parameters, access
+from dnncore_opencl.codegen.layout import Parameters
 from dnncore_opencl.codegen.vectors import (
     HALVES,
     half_template,
@@ -208,7 +208,7 @@ class AttentionMma(Attention):
             "NUMBER_OF(x)": value(op.dst.data_type, 1, "x"),
         }
         for name, desc in own.items():
-            defines |= access(name.upper(), desc, COORDINATES, COORDINATES, parameters)
+            defines |= element(name, desc, parameters)
         groups = math.ceil(n * h * q * MEANS_LANES / MEANS_GROUP)
         halves = (scalar_functions(HALVES, half_template(engine)),)
         grid = Grid.of_groups(groups, MEANS_GROUP)
@@ -263,7 +263,7 @@ class AttentionMma(Attention):
             "DIAGONAL": parameters.size(k if op.diagonal is None else op.diagonal),
         }
         for name, desc in tensors.items():
-            defines |= access(name.upper(), desc, COORDINATES, COORDINATES, parameters)
+            defines |= element(name, desc, parameters)
         if op.mask is not None:
             place = "mask + MASK_AT(n, h, r, c)"
             defines["READ_MASK(n, h, r, c)"] = read(engine, op.mask.data_type, 1, place)

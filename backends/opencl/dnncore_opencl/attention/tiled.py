@@ -104,7 +104,7 @@ def _launch(
         **({"KEEPS": ""} if "workspace" in tensors else {}),
     }  # fmt: skip
     for name, desc in tensors.items():
-        defines |= access(name.upper(), desc, COORDINATES, COORDINATES, parameters)
+        defines |= element(name, desc, parameters)
         place = f"{name} + {name.upper()}_AT(n, h, r, c)"
         if name in outputs:
             text = write(engine, desc.data_type, 1, place, "value")
@@ -115,6 +115,14 @@ def _launch(
     grid = Grid.of_groups(groups, GROUP)
     halves = conversions(engine, {desc.data_type for desc in tensors.values()}, (1,))
     return grid.launch(kernel, parameters, defines, halves, work=op.flops)
+
+
+def element(name: str, desc: MemoryDesc, parameters: Parameters) -> dict[str, str]:
+    """Define NAME_AT(n, h, r, c). A dim of size 1, such as a mask's, has only its first element,
+    even if it is blocked.
+    """
+    used = [c if size > 1 else "0" for c, size in zip(COORDINATES, desc.dims, strict=True)]
+    return access(name.upper(), desc, COORDINATES, used, parameters)
 
 
 def _rounded(size: int) -> int:

@@ -265,18 +265,19 @@ def backward(plan: Plan) -> None:
 
 
 def _differentiate(plan: Plan) -> list[Launch]:
-    """Return the pass that computes the gradient of src."""
+    """Return the pass that computes the gradient of src, and a pass for the gradient of src1 if
+    their padding differs.
+    """
     op, has = plan.op, plan.has
     of_set, is_batch = not op.use_global_stats, plan.views.in_set == plan.views.in_channel
     inputs = ["src", "diff_dst", "mean", "variance", "scale", "workspace"]
+    added = plan.applied.get("diff_src1")
+    is_apart = added and added.desc.padded_dims != plan.applied["diff_src"].desc.padded_dims
     work = plan.apply([*inputs, *(("sum_a", "sum_b") if of_set else ())], "diff_src",
-                      ("diff_src1",))  # fmt: skip
+                      () if is_apart else ("diff_src1",))  # fmt: skip
     mean, epsilon = op.has_mean, work.parameters.real(op.epsilon)
     work.then(Step(f"const realLANES factor = 1.0f / sqrt({work.value('variance')} + {epsilon});"))
-    diff = work.value("diff_dst")
-    if has("workspace"):
-        diff = f"{work.value('workspace')} == 0.0f ? (realLANES)(0.0f) : {diff}"
-    work.then(Step(f"const realLANES diff_src1 = {diff};"))
+    work.then(Step(f"const realLANES diff_src1 = {_gradient(plan, work)};"))
     scale = f" * {work.value('scale')}" if has("scale") else ""
     inner, outer = (scale, "") if not is_batch else ("", scale)
     text = f"diff_src1{inner}"
@@ -288,7 +289,19 @@ def _differentiate(plan: Plan) -> list[Launch]:
         text += f" - ({taken}) * {count}"
     work.then(Step(f"realLANES x = ({text}) * (factor{outer});", keeps_zero=False))
     work.post_ops(plan.attr)
-    return work.launches()
+    if not is_apart:
+        return work.launches()
+    alone = plan.apply(["diff_dst", "workspace"], "diff_src1", ())
+    alone.then(Step(f"realLANES x = {_gradient(plan, alone)};", keeps_zero=False))
+    return [*work.launches(), *alone.launches()]
+
+
+def _gradient(plan: Plan, work: Application) -> str:
+    """Return the expression of the gradient of dst where the fused relu did not set it to 0."""
+    diff = work.value("diff_dst")
+    if plan.has("workspace"):
+        diff = f"{work.value('workspace')} == 0.0f ? (realLANES)(0.0f) : {diff}"
+    return diff
 
 
 def channel_sums(plan: Plan) -> None:
