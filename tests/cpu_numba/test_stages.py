@@ -85,6 +85,11 @@ def test_streamed_results(dims, shift, monkeypatch):
     check(CPU, forward, in_place=("src", "dst"))
     check(CPU, forward, dnn.Attributes([dnn.PostOp.binary("add", row), dnn.PostOp.sum(2.0)]))
     check(CPU, forward, dnn.Attributes([dnn.PostOp.eltwise("abs"), dnn.PostOp.binary("add", row)]))
+    for weights in (desc, row, dnn.MemoryDesc((1,) * len(dims))):
+        prelu = dict.fromkeys(("src", "diff_dst", "diff_src"), desc)
+        gradient = dnn.PReLUBackward(**prelu, weights=weights, diff_weights=weights)
+        check(CPU, gradient)
+    check(CPU, gradient, in_place=("diff_dst", "diff_src"))
     offset = dnn.MemoryDesc(dims, strides=desc.strides, offset0=3) if desc.is_plain else desc
     check(CPU, dnn.EltwiseForward("forward_inference", "abs", src=desc, dst=offset))
 

@@ -8,11 +8,12 @@ number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.fill_task import fill_step
@@ -33,6 +34,8 @@ _WORDS = 3 * 8  # bytes of an outcome
 
 TENSORS = tuple(tasks.TENSORS.fields)
 OPERANDS = tuple(tasks.OPERANDS.fields)
+Kernels = tuple[NativeKernel, NativeKernel | None]
+"""Of `SUMS_CALL`: of sums, and of deviations."""
 
 
 @dataclass(frozen=True)
@@ -113,21 +116,25 @@ class _Unsuitable(Exception):
 class ChannelSums:
     """The plan of sums over the elements of each channel.
 
-    channels: the dims of the sums; 1 where a channel has all places. tensors: x, diff, mask.
+    channels: the dims of the sums; 1 where a channel has all places. tensors: x, diff, mask, y.
+    numbers: layouts of numbers that elements have, which kernels write and read; without sums.
     """
 
     def __init__(
-        self, dims: Sequence[int], channels: Sequence[int], tensors: Mapping[str, MemoryDesc]
-    ) -> None:
-        self.channels = tuple(channels)
+        self, dims: Sequence[int], channels: Sequence[int], tensors: Mapping[str, MemoryDesc],
+        numbers: Sequence[MemoryDesc] = (),
+    ) -> None:  # fmt: skip
+        self.channels, self.is_direct = tuple(channels), bool(numbers)
         still = MemoryDesc((1,) * len(dims), "f32")
-        self.descs = [tensors.get(name, still).with_offset0(0) for name in TENSORS[2:]]
-        self.present = [2 + place for place, name in enumerate(TENSORS[2:]) if name in tensors]
-        outcome, mean = (MemoryDesc(self.channels, kind) for kind in ("f64", "f32"))
+        first = numbers or [MemoryDesc(self.channels, kind) for kind in ("f64", "f32")]
+        others = [tensors.get(name, still) for name in TENSORS[2:]]
+        self.descs = [desc.with_offset0(0) for desc in (*first, *others)]
+        self.present = [place for place, name in enumerate(TENSORS) if name in tensors]
+        dense, arrays = ([0, 1], []) if numbers else ([], [0])
         self.tiles = [
             tile
-            for nest in nests(dims, [outcome, mean, *self.descs])
-            for tile in _tiles(nest, 2, self.present, (0,))
+            for nest in nests(dims, self.descs)
+            for tile in _tiles(nest, 2, [*dense, *self.present], arrays)
         ]
         self.slots = max(1, sum(_parts(tile) for tile in self.tiles))
 
@@ -150,33 +157,40 @@ class ChannelSums:
     @property
     def nbytes(self) -> int:
         """Bytes of all outcomes."""
-        return self.slots * _WORDS * self.count
+        return 0 if self.is_direct else self.slots * _WORDS * self.count
 
-    def steps(self, room: Scratch, tensors: Mapping[str, Tensor], mean: Param) -> Iterator[Step]:
+    def steps(
+        self, room: Param, tensors: Mapping[str, Tensor], mean: Param,
+        kernels: Callable[[bool], Kernels] | None = None,
+    ) -> Iterator[Step]:  # fmt: skip
         """Yield the steps that write the outcomes of all parts.
 
-        mean: the address of the means for sums; 0 for moments.
+        room: of the outcomes, or the address of numbers of elements. mean: the address of the means
+        for sums; 0 for moments. kernels: others than `SumsKernel`, by `along`.
         """
-        if len(self.tiles) != 1:
+        if self.nbytes and len(self.tiles) != 1:
             yield fill_step(Tensor(room, MemoryDesc((self.nbytes,), "u8")))
-        slot, part_bytes = 0, _WORDS * self.count
-        sizes = [8, 4, *(desc.itemsize for desc in self.descs)]
+        slot, part_bytes = 0, 0 if self.is_direct else _WORDS * self.count
+        sizes = [desc.itemsize for desc in self.descs]
+        if "y" in tensors:
+            sizes[TENSORS.index("y")] = tensors["y"].desc.itemsize
         addresses = [tensors[n].address if n in tensors else 0 for n in TENSORS[2:]]
         for tile in self.tiles:
             results, places = _divided(tile)
             parts = _parts(tile)
             per_part = -(-places.size // parts)
             starts = [moved(room, slot * part_bytes), mean, *addresses]
-            rows = zip(("x_row", "diff_row", "mask_row"), tile.rows.strides[2:], sizes[2:],
-                       strict=True)  # fmt: skip
+            rows = list(zip(TENSORS, tile.rows.strides, sizes, strict=True))[2:]
+            used = kernels(tile.along) if kernels else self._kernels(tile.along, mean)
             values = {
                 "results": results.table(sizes), "places": places.table(sizes),
                 "steps": places.size, "parts": parts, "per_part": per_part,
                 "part_bytes": part_bytes, "plane": 8 * self.count, "along": tile.along,
                 "rows": tile.rows.extent, "columns": tile.columns.extent, "fold": tile.fold,
                 "channels": tile.channels,
-                **{name: stride * size for name, stride, size in rows},
-                **self._kernels(tile.along, mean),
+                **{f"{name}_row": stride * size for name, stride, size in rows},
+                "first": used[0].address, "second": used[1].address if used[1] else 0,
+                "has_second": not kernels, "is_direct": self.is_direct,
                 "starts": {
                     name: moved(start, size * offset) if start else 0
                     for name, start, size, offset in zip(
@@ -187,21 +201,18 @@ class ChannelSums:
             yield Step(tasks.sums, values, results.size * parts, grain=grain)
             slot += parts
 
-    def _kernels(self, along: bool, mean: Param) -> dict[str, int]:
-        x, diff, _ = (desc.data_type for desc in self.descs)
+    def _kernels(self, along: bool, mean: Param) -> Kernels:
+        x, diff = (self.descs[TENSORS.index(name)].data_type for name in ("x", "diff"))
         if mean == 0:
-            plain, deviations = (
-                SumsKernel(formula, along, x).address for formula in ("plain", "deviations")
-            )
-            return {"first": plain, "second": deviations}
-        kernel = SumsKernel("products", along, x, diff, masked=4 in self.present)
-        return {"first": kernel.address, "second": 0}
+            return SumsKernel("plain", along, x), SumsKernel("deviations", along, x)
+        masked = TENSORS.index("mask") in self.present
+        return SumsKernel("products", along, x, diff, masked=masked), None
 
     def combined(
         self, room: Scratch, is_sum: bool, epsilon: float, *targets: Param, members: int = 1
     ) -> Step:
         """Return the step that combines the parts. targets: of `COMBINE`."""
-        first, second, third = (*targets, 0)[:3]
+        first, second, third = (*targets, 0, 0)[:3]
         values = {
             "source": room, "parts": self.slots, "part_bytes": _WORDS * self.count,
             "members": members, "plane": 8 * self.count, "is_sum": is_sum, "first": first,

@@ -31,7 +31,7 @@ _ROOM = MOST_COLUMNS // 2  # size of a buffer of f32 in int64
 _ROOMS = 2 * _ROOM
 _OUTCOMES = 3 * JOINED
 
-TENSORS = Record("tensors of sums", ("target mean x diff mask", "address"))
+TENSORS = Record("tensors of sums", ("target mean x diff mask y", "address"))
 SUMS = Record(
     "sums of channels",
     ("results places", Pointer(NEST), "over channels, and over the tiles of a channel"),
@@ -40,8 +40,10 @@ SUMS = Record(
     ("along", "flag"),
     ("rows columns fold", "count", "of a tile; rows that are folded into one"),
     ("channels", "count", "of a tile"),
-    ("x_row diff_row mask_row", "bytes"),
+    ("x_row diff_row mask_row y_row", "bytes"),
     ("first second", "address", "kernels: of sums, and of deviations for moments"),
+    ("has_second", "flag", "whether there are two sums"),
+    ("is_direct", "flag", "whether mean and target have numbers of elements, not of channels"),
     ("starts", TENSORS),
 )
 
@@ -73,12 +75,13 @@ def _merge(target, plane, count, each, means, sums, total):
 
 @device
 def _add(target, plane, count, each, sums, total):
+    """Add the sums. total: the distance of the second ones; 0 if there are none."""
     for i in range(count):
         store_f64(target, i, load_f64(target, i) + each)
     for i in range(count):
         one = load_f64(target + plane, i) + np.float64(load_f32(sums, i))
         store_f64(target + plane, i, one)
-    for i in range(count):
+    for i in range(count if total else 0):
         one = load_f64(target + 2 * plane, i) + np.float64(load_f32(sums, total + i))
         store_f64(target + 2 * plane, i, one)
 
@@ -97,7 +100,8 @@ def sums(params, begin, end):
         target = outer.target + part * params.part_bytes
         first = part * params.per_part
         seek(params.places, first, inner, outer, tensors, 1)
-        _clear(target, plane, period)
+        if params.is_direct == 0:
+            _clear(target, plane, period)
         for _ in range(first, min(first + params.per_part, steps)):
             done = 0
             while done < params.rows:  # whole folded rows, then the rest as one shorter row
@@ -105,35 +109,40 @@ def sums(params, begin, end):
                 if rows == 0:
                     rows, columns = 1, params.columns * (params.rows - done)
                 total, each = (rows, columns) if along != 0 else (columns, rows)
-                if params.second == 0:
+                numbers, outcomes = means, results
+                if params.is_direct != 0:
+                    numbers, outcomes = tensors.mean, tensors.target
+                elif params.second == 0:
                     for start in range(0, total, period):
                         for i in range(period):
                             store_f32(means, start + i, load_f32(tensors.mean, i))
                 SUMS_CALL.call(
                     params.first, x=tensors.x + done * params.x_row,
                     diff=tensors.diff + done * params.diff_row,
-                    mask=tensors.mask + done * params.mask_row, x_row=fold * params.x_row,
-                    diff_row=fold * params.diff_row, mask_row=fold * params.mask_row, rows=rows,
-                    columns=columns, means=means, sums=results,
+                    mask=tensors.mask + done * params.mask_row,
+                    y=tensors.y + done * params.y_row, x_row=fold * params.x_row,
+                    diff_row=fold * params.diff_row, mask_row=fold * params.mask_row,
+                    y_row=fold * params.y_row, rows=rows, columns=columns, means=numbers,
+                    sums=outcomes,
                 )  # fmt: skip
                 if params.second != 0:
                     share = np.float32(1) / np.float32(each)
                     for i in range(total):
                         store_f32(means, i, load_f32(results, i) * share)
                     SUMS_CALL.call(
-                        params.second, x=tensors.x + done * params.x_row, diff=0, mask=0,
-                        x_row=fold * params.x_row, diff_row=0, mask_row=0, rows=rows,
+                        params.second, x=tensors.x + done * params.x_row, diff=0, mask=0, y=0,
+                        x_row=fold * params.x_row, diff_row=0, mask_row=0, y_row=0, rows=rows,
                         columns=columns, means=means, sums=results,
                     )  # fmt: skip
-                for start in range(0, total, period):
+                for start in range(0, total if params.is_direct == 0 else 0, period):
                     if params.second != 0:
                         _merge(
                             target, plane, period, np.float64(each), means + 4 * start,
                             results + 4 * start, total,
                         )  # fmt: skip
                     else:
-                        own = results + 4 * start
-                        _add(target, plane, period, np.float64(each), own, total)
+                        own, second = results + 4 * start, params.has_second * total
+                        _add(target, plane, period, np.float64(each), own, second)
                 done += rows * columns // params.columns
             advance(params.places, inner, tensors, 1)
 
@@ -144,7 +153,7 @@ COMBINE = Record(
     ("parts members", "count", "members: neighbouring channels that a set has"),
     ("part_bytes plane", "bytes", "as in `SUMS`"),
     ("is_sum", "flag"),
-    ("first second third", "address", "mean, variance, factor; or both sums; f32"),
+    ("first second third", "address", "mean, variance, factor; or one or both sums; f32"),
     ("epsilon", "float32"),
 )
 
@@ -194,7 +203,7 @@ def combine(params, begin, end):
                 store_f32(params.third, start + i, np.float32(1.0 / root))
         for i in range(count):
             store_f32(params.first, start + i, np.float32(load_f64(room + own, i)))
-        for i in range(count):
+        for i in range(count if params.second != 0 else 0):
             store_f32(params.second, start + i, np.float32(load_f64(room + 2 * own, i)))
 
 

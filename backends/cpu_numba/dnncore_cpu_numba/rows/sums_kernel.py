@@ -28,8 +28,8 @@ _AHEAD = 2048  # prefetch distance in bytes
 
 SUMS_CALL = Record(
     "sums of a tile",
-    ("x diff mask", "address"),
-    ("x_row diff_row mask_row", "bytes"),
+    ("y x diff mask", "address", "y: of `PReLUKernel`"),
+    ("y_row x_row diff_row mask_row", "bytes"),
     ("rows columns", "count"),
     ("means", "address", "of rows or columns; f32"),
     ("sums", "address", "f32; the second sums follow all first ones"),
@@ -212,21 +212,21 @@ class _Emitter:
             state = vir.loop(builder, turns, [self._zero(lanes)] * self.numbers * vectors, turn)
             for number in range(self.numbers):
                 parts = [state[v * self.numbers + number] for v in range(vectors)]
-                totals[number] = builder.fadd(totals[number], self._total(parts))
+                totals[number] = builder.fadd(totals[number], total(builder, parts))
             done = builder.add(done, builder.mul(turns, I64(vectors * lanes)))
         return totals
 
-    def _total(self, vectors: Sequence[Value]) -> Value:
-        """Return the sum of all lanes of vectors."""
-        builder, vectors = self.builder, list(vectors)
-        while len(vectors) > 1:
-            half = len(vectors) // 2
-            pairs = zip(vectors[:half], vectors[half:], strict=True)
-            vectors = [builder.fadd(x, y) for x, y in pairs]
-        value = vectors[0]
-        while value.type.count > 1:
-            half = value.type.count // 2
-            orders = [range(half), range(half, 2 * half)]
-            parts = [vir.shuffled(builder, value, order) for order in orders]
-            value = builder.fadd(*parts)
-        return builder.extract_element(value, I32(0))
+
+def total(builder: Builder, vectors: Sequence[Value]) -> Value:
+    """Return the sum of all lanes of vectors."""
+    vectors = list(vectors)
+    while len(vectors) > 1:
+        half = len(vectors) // 2
+        vectors = [builder.fadd(x, y) for x, y in zip(vectors[:half], vectors[half:], strict=True)]
+    value = vectors[0]
+    while value.type.count > 1:
+        half = value.type.count // 2
+        orders = [range(half), range(half, 2 * half)]
+        parts = [vir.shuffled(builder, value, order) for order in orders]
+        value = builder.fadd(*parts)
+    return builder.extract_element(value, I32(0))

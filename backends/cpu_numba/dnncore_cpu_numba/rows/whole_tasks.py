@@ -129,17 +129,18 @@ def _statistics_of(params, x, room):
     if params.centred != 0:
         for start in range(0, count, CHUNK):
             SUMS_CALL.call(
-                params.plain, x=x + params.x_size * start, diff=0, mask=0, x_row=0, diff_row=0,
-                mask_row=0, rows=1, columns=min(CHUNK, count - start), means=room, sums=room + 8,
+                params.plain, y=0, x=x + params.x_size * start, diff=0, mask=0, y_row=0, x_row=0,
+                diff_row=0, mask_row=0, rows=1, columns=min(CHUNK, count - start), means=room,
+                sums=room + 8,
             )  # fmt: skip
             total += np.float64(load_f32(room, 2))
     mean = np.float32(total / count)
     store_f32(room, 0, mean)
     for start in range(0, count, CHUNK):
         SUMS_CALL.call(
-            params.deviations, x=x + params.x_size * start, diff=0, mask=0, x_row=step,
-            diff_row=0, mask_row=0, rows=1, columns=min(CHUNK, count - start), means=room,
-            sums=room + 8,
+            params.deviations, y=0, x=x + params.x_size * start, diff=0, mask=0, y_row=0,
+            x_row=step, diff_row=0, mask_row=0, rows=1, columns=min(CHUNK, count - start),
+            means=room, sums=room + 8,
         )  # fmt: skip
         off += np.float64(load_f32(room, 2))
         squares += np.float64(load_f32(room, 3))
