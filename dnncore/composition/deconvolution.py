@@ -8,7 +8,6 @@ exchanged, which is a view.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -37,7 +36,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 __all__ = ["deconvolutions"]
 
 PLAIN = Attributes()
-MOST_COPIES = 512  # steps that copy a tap
+MOST_COPIES = 128  # steps that copy taps; each takes 0.1 ms to plan
 OTHER_TYPES = {"f64", *INTEGER_TYPES, *PACKED_TYPES}
 """Types that a convolution's gradient lacks, of tensors or of a post-op that adds the bias."""
 
@@ -200,7 +199,7 @@ class _Phases(Composition[Deconvolution]):
         if attr.rounding == "stochastic":
             reason = "takes no stochastic rounding: its random numbers have another order"
             raise CannotCompose(Refused("attribute", reason))
-        copies = math.prod(op.grouped_weights[3:])
+        copies = sum(op.grouped_weights[3:])
         if copies > MOST_COPIES:
             reason = f"copies up to {MOST_COPIES} taps; got {copies}"
             raise CannotCompose(Refused("shape", reason))
@@ -305,29 +304,37 @@ def _with_taps(
 ) -> tuple[ConvolutionForward, str | Room]:  # fmt: skip
     """Return the convolution with a format of weights, and the weights.
 
-    Several taps are copied to the format that the convolution prefers. One tap is a view.
+    Taps are reversed along one dim after the other, in copies. The last copy has the format that
+    the convolution prefers. A dim with one tap is a view.
     """
-    channels = op.weights.dims[: op.weights.ndims - len(taps)]
-    one = (*channels, *[1] * len(taps))
-
-    def part(desc: MemoryDesc, place: Sequence[int]) -> MemoryDesc:
-        return desc.submemory(one, (*[0] * len(channels), *place))
-
-    if math.prod(map(len, taps)) == 1:
-        return conv.with_descs(weights=part(op.weights, [own[0] for own in taps])), "weights"
+    first = op.weights.ndims - len(taps)
+    source = op.weights
+    tensor: str | Room = "weights"
+    moved = {dim: own for dim, own in enumerate(taps, first) if len(own) > 1}
+    for dim, own in enumerate(taps, first):
+        if dim not in moved:
+            source = _slab(source, dim, own[0])
+    if not moved:
+        return conv.with_descs(weights=source), tensor
     wanted = steps.chosen(conv, attr).weights
     if wanted.format_kind != "blocked":
         wanted = wanted.with_format(None)
-    room = steps.room(wanted)
-    for place in itertools.product(*(range(len(own)) for own in taps)):
-        source = [own[i] for own, i in zip(taps, place, strict=True)]
-        steps.add(
-            Reorder(src=part(op.weights, source), dst=part(room.desc, place)),
-            PLAIN,
-            src="weights",
-            dst=room,
-        )
-    return conv.with_descs(weights=room.desc), room
+    for dim, own in moved.items():
+        dims = (*source.dims[:dim], len(own), *source.dims[dim + 1 :])
+        is_last = dim == max(moved)
+        room = steps.room(wanted if is_last else MemoryDesc(dims, source.data_type))
+        for place, tap in enumerate(own):
+            copy = Reorder(src=_slab(source, dim, tap), dst=_slab(room.desc, dim, place))
+            steps.add(copy, PLAIN, src=tensor, dst=room)
+        source, tensor = room.desc, room
+    return conv.with_descs(weights=source), tensor
+
+
+def _slab(desc: MemoryDesc, dim: int, place: int) -> MemoryDesc:
+    """Return the part of a tensor at one place of a dim."""
+    places = [0] * desc.ndims
+    places[dim] = place
+    return desc.submemory((*desc.dims[:dim], 1, *desc.dims[dim + 1 :]), tuple(places))
 
 
 def deconvolutions(
