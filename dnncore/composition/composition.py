@@ -119,8 +119,10 @@ class _Composed(Executable):
         self._steps = [(step, executable_of(step)) for step in steps]
         self._names = tuple(names)
         self._base = base
-        chains = {type(executable).chain for _, executable in self._steps}
+        kinds = [type(executable) for _, executable in self._steps]
+        chains = {kind.chain for kind in kinds}
         self._chain = chains.pop() if len(chains) == 1 else None
+        self._binds_slowly = any(kind.execute is not Executable.execute for kind in kinds)
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
         """Bind each step to views of the memories and to rooms of the scratchpad."""
@@ -134,6 +136,29 @@ class _Composed(Executable):
             return runs[0]
         return self._chain(runs) if self._chain else _in_order(runs)
 
+    def execute(
+        self,
+        stream: Stream,
+        memories: Sequence[Memory],
+        scratchpad: Buffer | None,
+        wait_for: Sequence[Event],
+    ) -> Event:
+        """Execute each step, without binding it if this is expensive."""
+        if not self._binds_slowly:
+            return super().execute(stream, memories, scratchpad, wait_for)
+        arguments = dict(zip(self._names, memories, strict=True))
+        part = self._part(scratchpad)
+
+        def launched(step: Step, executable: Executable) -> Run:
+            views = step.memories(arguments, scratchpad)
+
+            def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+                return executable.execute(stream, views, part, wait_for)
+
+            return run
+
+        return _in_order([launched(*step) for step in self._steps])(stream, wait_for)
+
     def _part(self, scratchpad: Any) -> Buffer | None:
         """Return the part of the scratchpad that the steps may use; None if it is empty."""
         if scratchpad is None or not self._base:
@@ -142,13 +167,17 @@ class _Composed(Executable):
 
 
 def _in_order(runs: Sequence[Run]) -> Run:
-    """Return a run that launches each run after the one before it."""
+    """Return a run that launches each run after the one before it.
+
+    If a run waits for events, which may fail, each run waits for the one before it.
+    """
 
     def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         events = []
+        is_linked = bool(wait_for) or stream.order != "in"
         for one in runs:
             events.append(one(stream, wait_for))
-            wait_for = () if stream.order == "in" else events[-1:]
+            wait_for = events[-1:] if is_linked else ()
         first, last = events[0], events[-1]
         if isinstance(last, TimedEvent) and first.start is not None and last.end is not None:
             return TimedEvent(first.start, last.end)
