@@ -94,7 +94,8 @@ class Approximate:
         nearest = np.maximum(np.abs(self.value) - self.noise.limit, 0.0)
         slope = function.slope(np.where(np.isnan(nearest), 0.0, nearest))
         limit = np.minimum(_times(slope, self.noise.limit), function.high)
-        unknown = np.isposinf(self.noise.limit) & ~np.isfinite(value)
+        overflown = np.isposinf(self.noise.limit) & ~np.isfinite(value)
+        unknown = self.noise.is_unknown | overflown  # sums that overflow may be NaN
         limit = np.where(unknown, np.inf, limit)
         rms = np.minimum(_times(slope, np.nan_to_num(self.noise.rms, nan=np.inf)), function.high)
         return self._result(value, Noise(limit, rms), roundings)

@@ -201,3 +201,11 @@ def test_gradients(target, text, check):
     result = run_case(problem, target.engine, impl="opencl:staged", checks=(check,))
     assert result.executed
     assert not result.failures
+
+
+def test_rows_of_one_element_take_random_rounding(target):
+    text = "--gnorm --dt=f32:bf16 --attr-rounding-mode=dst:stochastic g3mb3_ic3_iw1"
+    ((problem,)) = read(text)
+    result = run_case(problem, target.engine, impl="opencl:rows", checks=("integers",))
+    assert result.executed
+    assert not result.failures

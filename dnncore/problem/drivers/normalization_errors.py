@@ -115,6 +115,7 @@ def forward_errors(
     noise = off * np.abs(scale * factor)
     noise += Noise(size * (np.sqrt(reach / least) - 1), size * spread.rms / (2 * reach))
     lost = least <= 0 if not op.use_global_stats else np.zeros_like(least, bool)
+    lost = lost | (np.isinf(scale) & (np.abs(x - mean) <= off.limit))  # inf * 0, or inf
     own = (ROOT + 4) * size + np.abs(shift) + np.abs(result)
     noise += Noise.within(ROUNDOFF * own + LEAST_NORMAL)
     result, noise = _flat(result, op), Noise(_flat(noise.limit, op), _flat(noise.rms, op))

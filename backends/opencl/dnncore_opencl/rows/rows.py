@@ -145,7 +145,8 @@ class Rows:
         """The distance of adjacent elements of a vector, in row-major places."""
         if self.side_by_side > 1:
             return (self.nest.loops[-1].strides[-1] or 0) // self.side_by_side
-        return self.chains[-1][-1].stride
+        chain = self.chains[-1]  # without digits for rows of one element
+        return chain[-1].stride if chain else 0
 
     def repeats(self, place: int) -> bool:
         """Whether all elements of a vector use the same element of the tensor at `place`."""
