@@ -46,6 +46,8 @@ SIZES = {
     "reduction.implementations:_GRAIN": 16,
     "reduction.implementations:_LONG": 64,
     "reduction.implementations:_PART": 64,
+    "resampling.implementation:_MOST_ROWS": 3,
+    "resampling.rows_task:MOST_SUMMED": 200,
     "rnn.layers:SHARED_SETS": 1,
     "rows.channels:_GRAIN": 16,
     "rows.channels:_LONG": 16,

@@ -51,6 +51,7 @@ class PermutedKernel(NativeKernel):
     is_copy: elements are copied. Otherwise taps are weighted and added in f32.
     taps: elements that are added for each element of the result, per row.
     windows: of a tap. lanes: of a vector.
+    is_single: the source is one row, whose weight is 1.
     ragged: some elements have fewer taps. is_short, is_narrow: src or dst has less than a vector.
     streamed: non-temporal stores, which must be aligned.
     """
@@ -63,6 +64,7 @@ class PermutedKernel(NativeKernel):
     is_copy: bool = False
     taps: int = 1
     windows: int = 1
+    is_single: bool = False
     ragged: bool = False
     is_short: bool = False
     is_narrow: bool = False
@@ -100,7 +102,7 @@ class PermutedKernel(NativeKernel):
         self, builder: Builder, args: dict[str, Value], sizes: Any, start: Value,
         taps: Sequence[_Tap],
     ) -> Value:  # fmt: skip
-        def row(weight: Value, offset: Value, sums: Sequence[Value]) -> list[Value]:
+        def weighted(offset: Value) -> Value:
             total = None
             for tap in taps:
                 value = tap.read(vir.at(builder, start, offset))
@@ -109,9 +111,14 @@ class PermutedKernel(NativeKernel):
                     if total
                     else builder.fmul(value, tap.share)
                 )
-            weights = vir.repeat(builder, weight, vir.vector_of(self.lanes))
-            return [vir.multiply_add(builder, total, weights, sums[0])]
+            return total
 
+        def row(weight: Value, offset: Value, sums: Sequence[Value]) -> list[Value]:
+            weights = vir.repeat(builder, weight, vir.vector_of(self.lanes))
+            return [vir.multiply_add(builder, weighted(offset), weights, sums[0])]
+
+        if self.is_single:
+            return weighted(I64(0))
         zero = vir.constant(vir.vector_of(self.lanes), 0.0)
         (total,) = summed_rows(builder, args, sizes, I64(0), [zero], row)
         return total

@@ -24,11 +24,12 @@ from dnncore_cpu_numba.copies.permuted_kernel import PERMUTED, PermutedKernel, w
 from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.resampling.pixel_kernel import PIXELS, PixelKernel
-from dnncore_cpu_numba.resampling.rows_task import resample_rows
+from dnncore_cpu_numba.resampling.rows_task import MOST_SUMMED, resample_rows
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, refuse_long, walked
 
 _MOST_TAPS = 8  # of a result and a row, in registers
+_MOST_ROWS = 16  # that are summed before their kernel runs
 _GRAIN = 4096  # least elements of a part
 
 
@@ -80,21 +81,62 @@ def _step(nest: Nest, dst: Tensor, src: Tensor, tables: list[Taps]) -> Step:
     is_copy = dst.desc.data_type == src.desc.data_type and all(
         table.is_copy for table in (planes, rows, pixels)
     )
-    make = _permuted(pixels, dst, src, inner, is_copy=is_copy) or _in_pixels(
-        pixels, dst, src, inner, is_copy=is_copy
+    group, row = 0, src
+    if _sums_first(planes, rows, pixels, src, inner):
+        group = _group(rows.outputs, MOST_SUMMED // (pixels.inputs * inner))
+        row = src.seen_as(src.desc.with_data_type("f32"))
+    make = _permuted(pixels, dst, row, inner, group, is_copy=is_copy) or _in_pixels(
+        pixels, dst, row, inner, is_single=group > 0, is_copy=is_copy
     )
-    kernel, shape, streams = make
+    kernel, shape, streams, at_once = make
     streamed = replace(kernel, streamed=True).address if streams else 0
+    first = _first(pixels, src, inner, group)
     (dst_plane, dst_row, _), (src_plane, src_row, _) = (_strides(t.desc) for t in (dst, src))
     values = walked(Nest(nest.offsets, outer), {"dst": dst, "src": src}) | {
         "planes": planes.outputs, "rows": rows.outputs,
         "dst_plane": dst_plane, "dst_row": dst_row, "src_plane": src_plane, "src_row": src_row,
         "along_planes": planes.record(), "along_rows": rows.record(),
-        "kernel": kernel.address, "streamed": streamed, "shape": shape,
+        "kernel": kernel.address, "streamed": streamed, "shape": shape, **first,
+        "at_once": at_once,
     }  # fmt: skip
-    items = math.prod(loop.extent for loop in outer) * planes.outputs * rows.outputs
-    grain = -(-_GRAIN // max(1, pixels.outputs * inner))
+    group = max(1, group)
+    items = math.prod(loop.extent for loop in outer) * planes.outputs * rows.outputs // group
+    grain = -(-_GRAIN // max(1, pixels.outputs * inner * group))
     return Step(resample_rows, values, items, grain=grain)
+
+
+def _sums_first(planes: _Tables, rows: _Tables, pixels: _Tables, src: Tensor, inner: int) -> bool:
+    """Whether there are fewer products if input rows are summed before pixels."""
+    summed = planes.taps * rows.taps
+    is_dense = _strides(src.desc)[-1] == inner * src.desc.itemsize
+    products = pixels.inputs * summed + pixels.outputs * pixels.taps
+    is_less = products < pixels.outputs * pixels.taps * summed
+    return is_dense and is_less and pixels.inputs * inner <= MOST_SUMMED
+
+
+def _at_once(count: int) -> int:
+    """Return the number of vectors of a pixel that are computed together."""
+    return 4 if count >= 4 * BEST.lanes else 2
+
+
+def _group(rows: int, most: int) -> int:
+    """Return the number of rows that are summed before the kernel runs."""
+    return next(n for n in range(min(rows, most, _MOST_ROWS), 0, -1) if rows % n == 0)
+
+
+def _first(pixels: _Tables, src: Tensor, inner: int, group: int) -> dict[str, Any]:
+    """Return the values of the sum of input rows: of one pixel, which is the whole row."""
+    plane, row, _ = _strides(src.desc)
+    one, count = Table(np.ones(1, np.float32)), pixels.inputs * inner
+    shape = PIXELS.pack({
+        "pixels": 1, "inner": count, "src_pixel": 0, "dst_pixel": 0, "plane": plane, "row": row,
+        "firsts": Table(np.zeros(1, np.int64)), "starts": 0, "weights": one,
+    })  # fmt: skip
+    kernel = PixelKernel(src.desc.data_type, "f32", taps=1, at_once=_at_once(count))
+    return {
+        "first": kernel.address if group else 0, "first_shape": shape, "one": one,
+        "group": max(1, group), "summed_row": 4 * count,
+    }  # fmt: skip
 
 
 def _strides(desc: MemoryDesc) -> list[int]:
@@ -145,11 +187,12 @@ def _streams(dst: Tensor, src: Tensor, nbytes: int) -> bool:
 
 
 def _permuted(
-    table: _Tables, dst: Tensor, src: Tensor, inner: int, *, is_copy: bool
-) -> tuple[PermutedKernel, list[Any], bool] | None:
+    table: _Tables, dst: Tensor, src: Tensor, inner: int, group: int, *, is_copy: bool
+) -> tuple[PermutedKernel, list[Any], bool, int] | None:
     """Return a kernel of vectors of whole rows; None if rows have gaps or many taps.
 
-    The result also has the values of `PERMUTED`, and whether the rows permit non-temporal stores.
+    group: the number of rows that are summed first; 0 if none are. The result also has the values
+    of `PERMUTED`, whether rows permit non-temporal stores, and the number of rows of a call.
     """
     sizes = dst.desc.itemsize, src.desc.itemsize
     pixel = _strides(dst.desc)[-1], _strides(src.desc)[-1]
@@ -168,22 +211,26 @@ def _permuted(
     bases, lane_places = windows
     kernel = PermutedKernel(
         src.desc.data_type, dst.desc.data_type, lanes, is_copy, table.taps, bases.shape[-1],
+        is_single=group > 0,
         ragged=bool((shares == 0).any()), is_short=width < lanes, is_narrow=count < lanes,
     )  # fmt: skip
     plane, row, _ = _strides(src.desc)
+    streams = _streams(dst, src, count * sizes[0])
+    steps = 1 if streams else max(1, group)  # such stores need the order of memory
     values = PERMUTED.pack({
-        "vectors": len(begins), "steps": 1, "src_step": 0, "dst_step": 0,
+        "vectors": len(begins), "steps": steps, "src_step": 4 * width,
+        "dst_step": _strides(dst.desc)[1],
         "plane": plane, "row": row,
         "targets": Table(begins * sizes[0]), "bases": Table(bases * sizes[1]),
         "lanes": Table(lane_places), "shares": Table(shares),
         "src_count": width, "dst_count": count,
     })  # fmt: skip
-    return kernel, values, _streams(dst, src, count * sizes[0])
+    return kernel, values, streams, steps
 
 
 def _in_pixels(
-    table: _Tables, dst: Tensor, src: Tensor, inner: int, *, is_copy: bool
-) -> tuple[PixelKernel, list[Any], bool]:
+    table: _Tables, dst: Tensor, src: Tensor, inner: int, *, is_single: bool, is_copy: bool
+) -> tuple[PixelKernel, list[Any], bool, int]:
     """Return a kernel of vectors of pixels, the values of `PIXELS`, and as `_permuted`."""
     plane, row, src_pixel = _strides(src.desc)
     dst_pixel = _strides(dst.desc)[-1]
@@ -195,13 +242,15 @@ def _in_pixels(
             unrolled = table.taps
             rows = (np.ascontiguousarray(array.T) for array in (places * src_pixel, weights))
             tables = dict(zip(("firsts", "weights"), map(Table, rows), strict=True)) | {"starts": 0}
-    kernel = PixelKernel(src.desc.data_type, dst.desc.data_type, is_copy, unrolled)
+    kernel = PixelKernel(
+        src.desc.data_type, dst.desc.data_type, is_copy, unrolled, is_single, _at_once(inner)
+    )
     values = PIXELS.pack({
         "pixels": table.outputs, "inner": inner, "src_pixel": src_pixel, "dst_pixel": dst_pixel,
         "plane": plane, "row": row, **tables,
     })  # fmt: skip
     is_whole = inner % kernel.lanes == 0 and dst_pixel % LINE == 0
-    return kernel, values, is_whole and _streams(dst, src, dst_pixel)
+    return kernel, values, is_whole and _streams(dst, src, dst_pixel), 1
 
 
 TABLE = (ResamplingImplementation(),)

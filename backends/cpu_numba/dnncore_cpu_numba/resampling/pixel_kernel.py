@@ -27,12 +27,13 @@ PIXELS = Record(
     ("starts", "address", "per pixel: its first weight; int64"),
     ("weights", "address", "f32"),
 )
-_UNROLLED = 4  # vectors that are computed together
 
 
 @dataclass(frozen=True)
 class PixelKernel(NativeKernel):
-    """A class of kernels. is_copy: pixels are copied. streamed: as in `PermutedKernel`.
+    """A class of kernels. is_copy: pixels are copied. streamed, is_single: as in `PermutedKernel`.
+
+    at_once: vectors that are computed together.
 
     taps: the number of taps of all pixels; each has its place and its weight in the tables, which
     have no starts. 0: the taps of a pixel are neighbours.
@@ -44,6 +45,8 @@ class PixelKernel(NativeKernel):
     target: str
     is_copy: bool = False
     taps: int = 0
+    is_single: bool = False
+    at_once: int = 4
     streamed: bool = False
     isa: Isa = BEST
 
@@ -73,7 +76,7 @@ class PixelKernel(NativeKernel):
                     if self.streamed and lanes > 1:
                         mark_streamed(builder, store, lanes * into)
 
-            _in_vectors(builder, sizes["inner"], self.lanes, body)
+            _in_vectors(builder, sizes["inner"], self.lanes, self.at_once, body)
             return []
 
         vir.loop(builder, sizes["pixels"], [], pixel)
@@ -127,7 +130,10 @@ class PixelKernel(NativeKernel):
         if self.is_copy:
             return [read(vir.at(builder, taps.places[0], start), j) for j in range(count)]
         zeros = [vir.constant(vir.vector_of(lanes), 0.0)] * count
-        sums = summed_rows(builder, args, sizes, start, zeros, row)
+        if self.is_single:
+            sums = row(ir.Constant(F32, 1.0), start, zeros)
+        else:
+            sums = summed_rows(builder, args, sizes, start, zeros, row)
         return [converted(builder, total, "f32", self.target) for total in sums]
 
 
@@ -141,10 +147,11 @@ class _Taps:
 
 
 def _in_vectors(
-    builder: Builder, count: Value, lanes: int, body: Callable[[Value, int, int], None]
-) -> None:
+    builder: Builder, count: Value, lanes: int, at_once: int,
+    body: Callable[[Value, int, int], None],
+) -> None:  # fmt: skip
     """Emit body(place, lanes, vectors) for all elements. The last vector may overlap another."""
-    many = lanes * _UNROLLED
+    many = lanes * at_once
 
     def each(begin: Value, turns: Value, step: int, wide: int) -> None:
         def turn(i: Value, _: Sequence[Value]) -> list[Value]:
