@@ -20,11 +20,12 @@ The arrays of one call must be of one kind. Numbers and lists suit any kind.
 Other types, such as int32 without a float64 array, would lose digits. They raise `DescriptorError`.
 Shapes that do not fit also raise it.
 
-The result is a new array. Only the types of the arrays determine its type. Values and Python's
-numbers do not. It has the type float64 if one of the inputs has it. It has the type float16 or
-bfloat16 if one of the inputs has this type and this type represents all values of the other inputs'
-types; the result is then rounded once from float32. Otherwise it has the type float32. A bias of a
-half type does not affect the type. Neither do the statistics, scale and shift of normalizations.
+The result is a new row-major array, also for torch's channels_last. Only the types of the arrays
+determine its type. Values and Python's numbers do not. It has the type float64 if one of the inputs
+has it. It has the type float16 or bfloat16 if one of the inputs has this type and this type
+represents all values of the other inputs' types; the result is then rounded once from float32.
+Otherwise it has the type float32. A bias of a half type does not affect the type. Neither do the
+statistics, scale and shift of normalizations.
 
 `engine` is an engine or its name, by default `dnncore.engine()`, and for arrays of a device the
 engine of this device. The first call for shapes, types and options selects and compiles an

@@ -34,9 +34,10 @@ def scaled_dot_product_attention(
 
     queries (N, H, Q, D), keys (N, G, K, D), values (N, G, K, V), dst (N, H, Q, V); leading dims may
     be absent. H is a multiple of G: groups of H / G heads share keys and values.
-    mask: of the last dims of (N, H, Q, K), each 1 or that of the scores.
-    causal: "none"; "top_left": query q sees the keys up to q; "bottom_right": the last query sees
-        all keys, and each query before it one key less.
+    mask: numbers, -inf where a query does not see a key; of the last dims of (N, H, Q, K), each 1
+        or that of the scores.
+    causal: "none"; "top_left": query q sees the keys up to q, as with torch's is_causal;
+        "bottom_right": the last query sees all keys, and each query before it one key less.
     scale: by default 1 / sqrt(D).
     lse: whether to return a pair: dst and the logarithm of the sum of exponentials of each query's
         scores, float32, ([[N,] H,] Q, 1). The gradient reads it.

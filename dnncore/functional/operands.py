@@ -107,6 +107,11 @@ def _check_type(function: str, name: str, kind: Any, wide: np.dtype[Any]) -> Non
             raise DescriptorError(
                 f"{function}: {name} must be booleans or real numbers; got {kind}"
             )
+    elif name == "mask" and kind is not None and kind.kind == "b":
+        raise DescriptorError(
+            f"{function}: mask must be numbers, which are added to the scores; got {kind};"
+            " pass numpy.where(mask, 0.0, -numpy.inf)"
+        )
     elif kind is not None and not _holds(wide, kind):
         raise DescriptorError(
             f"{function}: {name} must be of a type whose values {wide} holds exactly, since"

@@ -109,7 +109,7 @@ def gru(
     tanh(W src_layer[t] + U (r h) + bias).
     attention: (T, N, 1), of AUGRU: (1 - attention) u takes the place of u in h'.
     linear_before_reset: o is tanh(W src_layer[t] + bias + r (U h + bias of q)); the bias then has
-        four rows u, r, o, q. torch and cuDNN have this cell.
+        four rows u, r, o, q. torch and cuDNN have this cell, with the order r, u, o of gates.
 
     >>> zeros = [[[[[0], [0], [0]]]]]
     >>> gru([[[0.6931472]], [[0]]], [[[[[0], [0], [1]]]]], zeros).astype(float).round(4).tolist()

@@ -227,6 +227,7 @@ class AttentionBackward(_Attention):
 
     def check_hint(self, hint: Any) -> None:
         """Check that the hint is an attention that keeps a workspace."""
+        super().check_hint(hint)
         self._check_keeps_workspace(hint)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:

@@ -167,6 +167,7 @@ class BatchNormalizationBackward(NormalizationBackward):
 
     def check_hint(self, hint: Any) -> None:
         """Check that the hint of a fused relu keeps a workspace."""
+        super().check_hint(hint)
         if self.fuse_relu:
             self._check_keeps_workspace(hint)
 

@@ -53,6 +53,7 @@ class _Convolution(Windowed, Operation):
     BIAS: ClassVar[str] = "bias"
     DST: ClassVar[str] = "dst"
     ALGORITHMS: ClassVar[tuple[str, ...]] = ALGORITHMS
+    MAY_DIFFER: ClassVar[tuple[str, ...]] = ("prop_kind", "algorithm")
 
     algorithm: str = "direct"
 

@@ -159,6 +159,7 @@ class LRNBackward(_LRN):
 
     def check_hint(self, hint: Any) -> None:
         """Check that the hint is an LRN that keeps a workspace."""
+        super().check_hint(hint)
         self._check_keeps_workspace(hint)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:

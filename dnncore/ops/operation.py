@@ -53,7 +53,8 @@ class Operation:
     which implementations are bound; a tensor whose field is None is absent. IN_PLACE lists the
     pairs (input, output) that may be the same memory. TYPES lists the combinations of data types,
     which `dnncore.ops.types` explains. GROUPED lists the tensors whose scales and zero points may
-    have groups.
+    have groups. MAY_DIFFER lists the fields in which a hint may differ from the gradient's
+    forward operation.
     """
 
     KIND: ClassVar[str]
@@ -62,6 +63,7 @@ class Operation:
     TYPES: ClassVar[Rows] = ()
     GROUPED: ClassVar[tuple[str, ...]] = ()
     HAS_DROPOUT: ClassVar[bool] = False
+    MAY_DIFFER: ClassVar[tuple[str, ...]] = ("prop_kind",)
 
     # -- tensors ------------------------------------------------------------------------------
 
@@ -110,7 +112,30 @@ class Operation:
         return operation
 
     def check_hint(self, hint: Any) -> None:
-        """Raise `DescriptorError` if a forward primitive descriptor cannot be the hint."""
+        """Raise `DescriptorError` if a forward primitive descriptor cannot be the hint.
+
+        A hint has the gradient's forward operation, dims and parameters. Types, formats and
+        optional tensors may differ.
+        """
+        forward, given = self.forward_op, hint.op
+        if forward is None:
+            self._fail(f"hint must be None, because only gradients have a hint; got {hint!r}")
+        if type(given) is not type(forward):
+            self._fail(
+                f"hint must be a primitive descriptor of {type(forward).__name__}; got one of"
+                f" {type(given).__name__}"
+            )
+        for field in fields(forward):
+            own, other = getattr(forward, field.name), getattr(given, field.name)
+            if isinstance(own, MemoryDesc) or isinstance(other, MemoryDesc):
+                if own is None or other is None:
+                    continue
+                own, other = own.dims, other.dims
+            if own != other and field.name not in self.MAY_DIFFER:
+                self._fail(
+                    f"hint must have the gradient's {field.name}, {own!r}; got {other!r}; pass the"
+                    " primitive descriptor whose results the gradient reads"
+                )
 
     def with_descs(self, **descs: MemoryDesc) -> Self:
         """Return the operation with some tensors' formats replaced; dims and types must not change.

@@ -186,6 +186,7 @@ class PoolingBackward(_Pooling):
 
     def check_hint(self, hint: Any) -> None:
         """Check that the hint of max pooling keeps a workspace."""
+        super().check_hint(hint)
         if self.is_max:
             self._check_keeps_workspace(hint)
 

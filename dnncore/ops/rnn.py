@@ -449,6 +449,7 @@ class RNNBackward(_RNN):
 
     def check_hint(self, hint: Any) -> None:
         """Check that the hint is a forward operation that keeps a workspace."""
+        super().check_hint(hint)
         self._check_keeps_workspace(hint)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:

@@ -53,7 +53,8 @@ class PrimitiveDesc:
 
     op: the operation descriptor; its formats may be `any`.
     engine: an engine, by default `dnncore.engine()`.
-    hint: the forward primitive descriptor of a backward operation.
+    hint: optional, the forward primitive descriptor of a backward operation, with the same dims and
+        parameters. The workspace has the hint's format.
     impl: comma-separated name patterns; the implementation must match one. The pattern `note:WORD`
         matches implementations with this note; `notes` lists the words.
     skip_impl: comma-separated name patterns; the implementation must match none.

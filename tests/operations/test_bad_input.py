@@ -10,6 +10,7 @@ import pytest
 from toy import relu_op
 
 import dnncore as dnn
+from dnncore.problem import read
 
 CPU = dnn.engine("cpu")
 REFERENCE = "reference:*"
@@ -749,3 +750,37 @@ STRANGERS = {
 def test_strangers_end_in_the_librarys_errors(message, make):
     with pytest.raises(dnn.DescriptorError, match=re.escape(message)):
         make()
+
+
+# -- hints ---------------------------------------------------------------------------------------
+
+
+def with_hint(gradient, forward):
+    """Create a gradient's primitive descriptor with the hint of another problem."""
+    ((backward,), (hint,)) = (read(text) for text in (gradient, forward))
+    return dnn.PrimitiveDesc(backward.op, CPU, hint=dnn.PrimitiveDesc(hint.op, CPU))
+
+
+@pytest.mark.parametrize(("gradient", "forward", "message"), [
+    ("--pool --dir=BWD_D ic8_ih64oh32kh2sh2", "--pool ic8_ih4oh2kh2sh2", "src, (2, 8, 64, 64)"),
+    ("--pool --dir=BWD_D ic8_ih4oh2kh2sh2", "--pool ic8_ih4oh2kh3sh2ph1", "padding_l"),
+    ("--pool --dir=BWD_D ic8_ih4oh2kh2sh2", "--bnorm --flags=R ic8_ih4", "got one of BatchNormal"),
+    ("--bnorm --dir=BWD_D ic8_ih4", "--bnorm --flags=R ic8_ih4", "fuse_relu, False; got True"),
+    ("--lrn --dir=BWD_D ic8_ih4", "--lrn ic8_ih9", "the gradient's src"),
+    ("--sdpa --dir=BWD_D 1x2x3x4:1x2x4x3:1x2x3x4", "--sdpa 1x1x3x4:1x1x4x3:1x1x3x4", "queries"),
+    ("--lnorm --dir=BWD_D --eps=1 3x4", "--lnorm 3x4", "the gradient's epsilon"),
+    ("--softmax 3x4", "--softmax 3x4", "hint must be None"),
+])  # fmt: skip
+def test_hints_of_other_problems_are_refused(gradient, forward, message):
+    """Their workspaces have other sizes or meanings."""
+    with pytest.raises(dnn.DescriptorError, match=re.escape(message)):
+        with_hint(gradient, forward)
+
+
+@pytest.mark.parametrize(("gradient", "forward"), [
+    ("--conv --dir=BWD_W ic8ih9oc4oh9kh3ph1", "--conv --alg=wino --dir=FWD_B ic8ih9oc4oh9kh3ph1"),
+    ("--pool --dir=BWD_D --tag=axb ic8_ih4oh2kh2sh2", "--pool --tag=aBx8b ic8_ih4oh2kh2sh2"),
+    ("--bnorm --dir=BWD_D ic8_ih4", "--bnorm --flags=C ic8_ih4"),
+])  # fmt: skip
+def test_hints_may_have_other_algorithms_formats_and_optional_tensors(gradient, forward):
+    with_hint(gradient, forward)
