@@ -16,6 +16,11 @@ from dnncore_cpu_numba.rnn.integers import KEPT, plan_integers, refuse_scales
 from dnncore_cpu_numba.rnn.layers import with_panels
 
 UTILISATION = 0.5  # of the peak by the products of a few rows
+BLOCK_KIB = 512
+"""KiB of a product's rows that stay in a cache while all weights are read.
+
+LSTM and GRU of batch 64 were 1.03 to 1.06 times as fast with 512 and 1024 KiB as with 256 KiB, on
+an AVX2 processor whose second level has 512 KiB."""
 
 
 class Recurrent(Implementation[RNN]):
@@ -53,7 +58,8 @@ class Recurrent(Implementation[RNN]):
 @lru_cache(maxsize=32)  # a plan of several layers takes milliseconds
 def _planned(isa: Isa, op: RNN, attr: Attributes, engine: Any, num_threads: int) -> Accepted:
     kept = KEPT if op.is_integer else ()
-    plan = ProgramPlan(op, attr, Blocking(num_threads), kept, workspace=op.workspace_desc())
+    blocking = Blocking(num_threads, cache_kib=BLOCK_KIB)
+    plan = ProgramPlan(op, attr, blocking, kept, workspace=op.workspace_desc())
     if isinstance(op, RNNForward) and op.is_integer:
         plan_integers(isa, plan, op, attr)
     elif isinstance(op, RNNForward):
