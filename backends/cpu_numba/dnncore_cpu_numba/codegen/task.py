@@ -7,21 +7,19 @@ allocate or access Python objects. Other native functions have other arguments.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
-from numba.core import compiler, registry, types
+from numba.core import registry, types
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.cpu_options import FastMathOptions
 from numba.core.errors import NumbaError
 
 from dnncore.backend import BuildError
-from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import front_end, native
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Pointer, Record
 from dnncore_cpu_numba.codegen.call_typing import numba_type
 from dnncore_cpu_numba.codegen.isa import BEST
@@ -30,7 +28,10 @@ from dnncore_cpu_numba.codegen.vector_ir import I64, float_of
 # Sums may be reordered for vectorisation. NaN and infinities follow IEEE 754.
 FASTMATH = {"reassoc", "nsz", "arcp", "contract"}
 
-_INLINED = {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INLINED: dict[str, Any] = {
+    "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
+    "pipeline_class": front_end.Passes,
+}  # fmt: skip
 
 device = numba.njit(error_model="numpy", fastmath=FASTMATH, **_INLINED)
 """Decorator of functions that tasks call. They are inlined."""
@@ -104,60 +105,19 @@ def native_function(
 
 @global_compiler_lock
 def _llvm_text(task: Task, symbol: str) -> str:
-    target = registry.cpu_target
-    flags = compiler.Flags()
-    flags.no_compile = True  # the code is linked and compiled here, not in numba's engine
-    flags.no_cpython_wrapper = True
-    flags.no_cfunc_wrapper = True
-    flags.error_model = "numpy"
-    flags.fastmath = FastMathOptions(task.fastmath)
-    with _translating_for(native.machine(BEST)):
-        compiled = compiler.compile_extra(
-            target.typing_context,
-            target.target_context,
-            task.function,
-            tuple(numba_type(field.kind) for field in task.arguments.fields.values()),
-            task.result,
-            flags,
-            locals={},
-        )
-    module = compiled.library._final_module
-    for library in dict.fromkeys(compiled.library._linking_libraries):
-        module.link_in(library._get_module_for_linking(), preserve=True)
-    exported = _export(target.target_context, compiled.fndesc, task.arguments, symbol)
+    module, fndesc = front_end.translate(
+        task.function,
+        tuple(numba_type(field.kind) for field in task.arguments.fields.values()),
+        task.result,
+        task.fastmath,
+        native.machine(BEST),
+    )
+    exported = _export(registry.cpu_target.target_context, fndesc, task.arguments, symbol)
     module.link_in(llvm.parse_assembly(str(exported)))
     for function in module.functions:
         if not function.is_declaration and function.name != symbol:
             function.linkage = "internal"
     return native.optimized(module)
-
-
-@contextlib.contextmanager
-def _translating_for(machine: Any) -> Iterator[None]:
-    """Make numba compile for this machine instead of all features of the processor.
-
-    Numba's own optimisation is left out. It would optimise each function that a task calls, and the
-    task once more for each of them. The whole module is optimised once, afterwards.
-    """
-    generator = registry.cpu_target.target_context.codegen()
-    own = {
-        "_tm": machine,
-        "_module_pass_manager": lambda **_: _no_passes(llvm.create_new_module_pass_manager()),
-        "_function_pass_manager": lambda **_: _no_passes(llvm.create_new_function_pass_manager()),
-    }
-    usual = {name: vars(generator)[name] for name in own if name in vars(generator)}
-    vars(generator).update(own)
-    try:
-        yield
-    finally:
-        for name in own:
-            del vars(generator)[name]
-        vars(generator).update(usual)
-
-
-def _no_passes(manager: Any) -> tuple[Any, Any]:
-    options = llvm.create_pipeline_tuning_options(speed_level=0)
-    return manager, llvm.create_pass_builder(native.machine(BEST), options)
 
 
 def _export(context: Any, fndesc: Any, arguments: Record, symbol: str) -> ir.Module:
