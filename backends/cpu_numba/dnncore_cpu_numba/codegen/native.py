@@ -128,16 +128,18 @@ def optimized(module: Any) -> str:
     return str(module)
 
 
-def _new_machine(isa: Isa) -> Any:
+@functools.cache
+def _target() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return llvm.Target.from_triple(llvm.get_process_triple())
+
+
+@functools.cache
+def machine(isa: Isa) -> Any:
+    """Return LLVM's target machine for an instruction set on this processor."""
     cpu = llvm.get_host_cpu_name()
-    return target.create_target_machine(cpu=cpu, features=isa.features, opt=3)
-
-
-machine = functools.cache(_new_machine)
-"""LLVM's target machine for an instruction set on this processor."""
+    return _target().create_target_machine(cpu=cpu, features=isa.features, opt=3)
 
 
 def _load(name: str, text: Callable[[str], str], isa: Isa) -> Code:
@@ -150,8 +152,10 @@ def _load(name: str, text: Callable[[str], str], isa: Isa) -> Code:
         cache_count("compiled")
     else:
         cache_count("from_disk")
-    # The engine owns the machine. A single engine for all objects would never free any object.
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(BEST))
+    # The engine owns the machine, which compiles nothing and therefore needs no features. A single
+    # engine for all objects would never free any object.
+    loader = _target().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), loader)
     engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
     address = engine.get_function_address(symbol)
     if not address:
