@@ -19,7 +19,7 @@ UTILISATION = 0.5  # of the peak by the products of a few rows
 BLOCK_KIB = 512
 """KiB of a product's rows that stay in a cache while all weights are read.
 
-LSTM and GRU of batch 64 were 1.03 to 1.06 times as fast with 512 and 1024 KiB as with 256 KiB, on
+LSTM and GRU of batch 64 were up to 1.03 times as fast with 512 KiB as with 256 KiB, on
 an AVX2 processor whose second level has 512 KiB."""
 
 
