@@ -8,7 +8,7 @@
 #define IS_TERM 1
 #define LOAD_WIDE ((*(__global const float4 *)(s0 + s0_box + t * p8)))
 #define LOAD_ROW ((*(__global const float4 *)(s0 + s0_box + t * p8)))
-#define HELD 8
+#define HELD 4
 #define KEEP *(__global float4 *)(left + 0 + item * 4 + 0 * p3) = average; *(__global float4 *)(left + 0 + item * 4 + 1 * p3) = deviations; *(__global float4 *)(left + 0 + item * 4 + 2 * p3) = total;
 #define LANES 1
 #define ROW float4

@@ -8,7 +8,7 @@
 #define LANES 1
 #define ROW float4
 #define WIDE float4
-#define WORKERS 16
+#define WORKERS 8
 #define SPAN 8
 #define ACROSS 
 #define ITEMS p3

@@ -12,6 +12,11 @@ from checks import Target, check, check_pooling_gradient
 from combinations import every_second
 from conftest import TARGETS
 
+pytest.importorskip("pyopencl")
+
+from dnncore_opencl.copies.joined import joined
+from dnncore_opencl.resampling import held
+
 import dnncore as dnn
 from dnncore.backend import Refused
 from dnncore.comparison.compare import expected_outputs
@@ -678,3 +683,32 @@ def test_many_taps_are_not_held(target):
     text = dnn.PrimitiveDesc(op, target.engine).explain()
     assert "holds at most 8 taps along a dim; got 32" in text
     check(target, op, inputs={"diff_dst": fill_normal(source, 1)}, impl="opencl:gather")
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("data_type", ["f32", "f16", "s8"])
+@pytest.mark.parametrize("channels", [(4, 12), (8, 0, 8, 16), (3, 5)])
+@pytest.mark.parametrize("tag", ["abcd", "acdb"])
+def test_rows_of_several_sources_are_joined_in_one_launch(target, tag, channels, data_type):
+    srcs = [dnn.MemoryDesc((2, size, 3, 4), data_type, tag) for size in channels]
+    dst = dnn.MemoryDesc((2, sum(channels), 3, 4), data_type, tag)
+    launch = joined(target.engine, srcs, dst, 1)
+    assert (launch is None) == (tag == "acdb" and channels[0] * dst.itemsize % 4 > 0)
+    check(target, dnn.Concat(srcs=srcs, dst=dst, axis=1))
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("rows", [1, 4, 28])
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [((5, 7), (10, 21)), ((5, 7), (5, 9)), ((3, 5), (11, 2)), ((2, 3, 4), (3, 7, 5))],
+)
+def test_linear_resampling_shares_rows(target, monkeypatch, src, dst, rows):
+    monkeypatch.setattr(held, "ROWS", rows)
+    monkeypatch.setattr(held, "ROW_ITEMS", 0)
+    tag = "acdb" if len(src) == 2 else "acdeb"
+    small, large = (dnn.MemoryDesc((2, 8, *size), "f32", tag) for size in (src, dst))
+    forward = dnn.ResamplingForward("forward_training", "linear", src=small, dst=large)
+    check(target, forward, inputs={"src": fill_normal(small, 1)}, impl="opencl:held")
+    backward = dnn.ResamplingBackward("linear", diff_src=small, diff_dst=large)
+    check(target, backward, inputs={"diff_dst": fill_normal(large, 1)}, impl="opencl:held")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from checks import Target, check
 from conftest import TARGETS
-from dnncore_opencl.rows import staged
+from dnncore_opencl.rows import staged, statistics
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_normal
@@ -90,7 +90,8 @@ def test_gradients_of_rows_along_and_across(target, tag):
 def test_parts_of_channels_are_joined(target, monkeypatch, tag):
     """Small boxes give a channel many parts, also in the gradient."""
     monkeypatch.setattr(staged, "BOX", 64)
-    monkeypatch.setattr(staged, "LONE_BOX", 4)
+    for module in (staged, statistics):
+        monkeypatch.setattr(module, "LONE_BOX", 4)
     desc = dnn.MemoryDesc((3, 16, 9, 12), "f32", tag)
     op = batch(desc)
     check(target, op, inputs=inputs_of(op))
@@ -137,8 +138,7 @@ def test_one_outlier_leaves_the_variance_of_the_others(target):
     ("length", "wanted", "rms"), [(20, "CH", False), (1000, "H", False), (1000, "C", True)]
 )
 def test_rows_are_read_once_for_all_gradients(target, monkeypatch, length, wanted, rms):
-    for name in ("THREADS", "SHORT"):
-        monkeypatch.setattr(f"dnncore_opencl.normalization.rows.{name}", 1)
+    monkeypatch.setattr("dnncore_opencl.normalization.rows.THREADS", 1)
     desc, vector, rows = dnn.MemoryDesc((50, length)), dnn.MemoryDesc((length,)), 50
     sums = {"C": {"diff_scale": vector}, "H": {"diff_shift": vector}}
     tensors = {"scale": vector} if "C" in wanted else {}
@@ -209,3 +209,53 @@ def test_rows_of_one_element_take_random_rounding(target):
     result = run_case(problem, target.engine, impl="opencl:rows", checks=("integers",))
     assert result.executed
     assert not result.failures
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+@pytest.mark.parametrize("words", [4, 64])
+@pytest.mark.parametrize(("dims", "groups"), [((2, 32, 9, 12), 2), ((3, 24, 5, 7), 3)])
+def test_sets_of_contiguous_channels(target, monkeypatch, dims, groups, words, data_type):
+    """Groups of few work-items, which hold a whole set or parts of it."""
+    sizes = {"LEAST_SET": 1, "GROUP_FORWARD": 16, "GROUP_BACKWARD": 16}
+    for name, size in (sizes | {"HELD_FORWARD": words, "HELD_BACKWARD": words}).items():
+        monkeypatch.setattr(f"dnncore_opencl.normalization.rows.{name}", size)
+    monkeypatch.setattr("dnncore_opencl.rows.rows.MOST_PARTS", 64)
+    check_groups(target, dnn.MemoryDesc(dims, data_type, "acdb"), groups, "opencl:rows")
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+@pytest.mark.parametrize(("dims", "groups"), [((2, 32, 9, 12), 2), ((3, 40, 5, 7), 4)])
+def test_statistics_of_contiguous_channels_are_joined_to_sets(target, dims, groups, data_type):
+    check_groups(target, dnn.MemoryDesc(dims, data_type, "acdb"), groups, "opencl:staged")
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+@pytest.mark.parametrize("words", [4, 64])
+def test_parts_of_channels_in_rows(target, monkeypatch, words, data_type):
+    for name in ("HELD_FORWARD", "HELD_BACKWARD"):
+        monkeypatch.setattr(f"dnncore_opencl.normalization.channels.{name}", words)
+    monkeypatch.setattr("dnncore_opencl.rows.rows.MOST_PARTS", 64)
+    check_groups(target, dnn.MemoryDesc((2, 6, 20, 31), data_type), 3, "opencl:channels")
+
+
+def check_groups(target, desc, groups, impl):
+    """Check group normalization, forward and backward."""
+    vector = dnn.MemoryDesc(desc.dims[1:2])
+    affine = {"scale": vector, "shift": vector}
+    forward = dnn.GroupNormalizationForward(
+        "forward_training", src=desc, dst=desc, groups=groups, **affine
+    )
+    src = fill_normal(desc, 1) + (100 if desc.data_type == "f32" else 1)
+    inputs = {"src": src, "scale": fill_normal(vector, 2), "shift": fill_normal(vector, 3)}
+    check(target, forward, inputs=inputs, impl=impl)
+    sums = {"diff_scale": vector, "diff_shift": vector}
+    backward = dnn.GroupNormalizationBackward(
+        src=desc, diff_dst=desc, diff_src=desc, groups=groups, scale=vector, **sums
+    )
+    sets = (desc.dims[0], groups)
+    inputs = {"src": fill_normal(desc, 4), "diff_dst": fill_normal(desc, 5)}
+    inputs |= {"mean": np.full(sets, 0.5, np.float32), "variance": np.ones(sets, np.float32)}
+    check(target, backward, inputs=inputs | {"scale": fill_normal(vector, 6)}, impl=impl)

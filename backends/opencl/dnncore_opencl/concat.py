@@ -1,4 +1,4 @@
-"""Concat: each source is copied to its place in dst.
+"""Concat: each source is copied to its place in dst. On GPUs one launch copies rows of all sources.
 
 If a source begins or ends inside a block of dst, or if there are post-ops, the sources are copied
 to a plain tensor in the scratchpad first.
@@ -12,6 +12,7 @@ from typing import Any
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Event, Memory, Refused, Run
 from dnncore_opencl.copies.apart import apart_desc, copied, finished, has_steps, scaled
+from dnncore_opencl.copies.joined import joined
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS
 from dnncore_opencl.elementwise.implementation import Passes, refuse_common
 from dnncore_opencl.elementwise.random import RANDOM
@@ -21,7 +22,7 @@ from dnncore_opencl.runtime.schema import Arg, Scratch
 
 
 class Concat(Passes[core.Concat]):
-    """One launch per source. A source that lies in dst is not copied."""
+    """One launch, or one per source. A source that lies in dst is not copied."""
 
     name = "opencl:copies"
     attributes = (*POST_OP_WORDS, "scales", *RANDOM)
@@ -42,12 +43,17 @@ class Concat(Passes[core.Concat]):
         )
 
     def _program(self, op: core.Concat, attr: Attributes, engine: Any) -> LaunchProgram:
+        within = any(op.place_of(name) for name in op.source_names)
+        if not within and not _is_apart(op, attr) and not attr.scales:
+            launch = joined(engine, op.srcs, op.dst, op.axis)
+            if launch:
+                return LaunchProgram(engine, [launch])
         parts = [self._source(op, attr, engine, i) for i in range(len(op.srcs))]
         launches = [launch for part in parts for launch in part]
         if _is_apart(op, attr):
             launches += finished(engine, op, attr, apart_desc(op, attr))
             return LaunchProgram(engine, launches)
-        if not any(op.place_of(name) for name in op.source_names):
+        if not within:
             return LaunchProgram(engine, launches)
         sources = [i for i, part in enumerate(parts) for _ in part]
         return _InPlace(engine, launches, dict(enumerate(sources)), len(op.srcs))

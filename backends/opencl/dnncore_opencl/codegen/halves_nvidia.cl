@@ -20,6 +20,23 @@ static inline ushortLANES load_ushortLANES(__global const ushort *from)
     return bits;
 }
 
+// Writes a vector at once. The compiler would write 16 bytes as two vectors of shorts.
+static inline void store_ushortLANES(__global ushort *to, const ushortLANES bits)
+{
+    const uint *from = (const uint *)&bits;
+    if (sizeof(bits) == 16)
+        __asm__ volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                         : : "l"(to), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+                         : "memory");
+    else if (sizeof(bits) == 8)
+        __asm__ volatile("st.global.v2.u32 [%0], {%1, %2};"
+                         : : "l"(to), "r"(from[0]), "r"(from[1]) : "memory");
+    else if (sizeof(bits) == 4)
+        __asm__ volatile("st.global.u32 [%0], %1;" : : "l"(to), "r"(from[0]) : "memory");
+    else
+        *to = *(const ushort *)&bits;
+}
+
 static inline floatLANES f16_to_floatLANES(const ushortLANES bits)
 {
     floatLANES x;

@@ -170,7 +170,20 @@ def value(data_type: str, lanes: int, bits: str) -> str:
 
 def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) -> str:
     """Return the statement that writes numbers as consecutive elements of a tensor."""
-    return store(engine, TYPES[data_type], lanes, pointer, bits(data_type, lanes, values))
+    return write_bits(engine, data_type, lanes, pointer, bits(data_type, lanes, values))
+
+
+def write_bits(
+    engine: Any, data_type: str, lanes: int, pointer: str, values: str, *, is_raw: bool = False
+) -> str:
+    """Return the statement that writes consecutive elements of a tensor, as stored in memory.
+
+    is_raw: whether the elements are never converted, so that their type has no functions.
+    """
+    kind = TYPES[data_type]
+    if data_type in HALVES and _converts(engine) and lanes > 1 and not is_raw:
+        return f"store_{vector(kind, lanes)}({pointer}, {values})"
+    return store(engine, kind, lanes, pointer, values)
 
 
 def bits(data_type: str, lanes: int, values: str) -> str:

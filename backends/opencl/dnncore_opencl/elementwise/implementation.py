@@ -31,11 +31,11 @@ from dnncore_opencl.codegen.vectors import (
     read_bits,
     reciprocal,
     refuse_doubles,
-    store,
     value,
     value_type,
     vector,
     with_lanes,
+    write_bits,
 )
 from dnncore_opencl.elementwise.algorithms import POST_OP_WORDS, Step, chain, refuse_post_ops
 from dnncore_opencl.elementwise.epilogue import CONTRACT
@@ -334,7 +334,7 @@ class Pass:
         if self.row_major is not None:
             text += f"const long PLACE = {self.offsets[self.row_major]}; "
         for place in range(len(self.descs)):
-            if re.search(rf"\bv{place}\b", body):
+            if self.uses(place):
                 kind = vector(self.kind(place), lanes)
                 value = self.load(place, lanes)
                 value = f"inside ? {value} : ({kind})(0)" if masked else value
@@ -350,16 +350,23 @@ class Pass:
         text = f"{exists}{{ {text}{body} {self._store(lanes, stored)} }}"
         return with_lanes(text, lanes, is_wide=self.parameters.is_wide)
 
+    def uses(self, place: int) -> bool:
+        """Whether the steps read the tensor at a place."""
+        return any(re.search(rf"\bv{place}\b", step) for step in self.steps)
+
     def load(self, place: int, lanes: int) -> str:
         """Return the expression that reads a tensor's elements as values."""
+        bits = self.load_bits(place, lanes)
+        return bits if self.is_raw(place) else value(self.descs[place].data_type, lanes, bits)
+
+    def load_bits(self, place: int, lanes: int) -> str:
+        """Return the expression that reads a tensor's elements as stored in memory."""
         loops = self.nest.loops
         lanes = 1 if not loops or loops[-1].strides[place] == 0 else lanes
         data_type, pointer = self.descs[place].data_type, self.pointers[place]
         if data_type in PACKED:
-            bits = f"load_{data_type}(b{place}, {self.offsets[place]})"
-        else:
-            bits = read_bits(self.engine, data_type, lanes, pointer, is_raw=self.is_raw(place))
-        return bits if self.is_raw(place) else value(data_type, lanes, bits)
+            return f"load_{data_type}(b{place}, {self.offsets[place]})"
+        return read_bits(self.engine, data_type, lanes, pointer, is_raw=self.is_raw(place))
 
     def _store(self, lanes: int, value: str) -> str:
         place = self.result
@@ -367,7 +374,8 @@ class Pass:
         stored = value if self.is_raw(place) else bits(data_type, lanes, value)
         if data_type in PACKED:
             return f"store_{data_type}(b{place}, {self.offsets[place]}, {stored}, {self._parity});"
-        return store(self.engine, TYPES[data_type], lanes, pointer, stored) + ";"
+        raw = self.is_raw(place)
+        return write_bits(self.engine, data_type, lanes, pointer, stored, is_raw=raw) + ";"
 
 
 class Passes(Implementation[OpT]):

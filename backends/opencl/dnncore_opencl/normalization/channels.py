@@ -14,13 +14,20 @@ from dnncore import backend as core
 from dnncore.backend import Refused
 from dnncore_opencl.codegen.grid import Shares, power_of_two, power_of_two_within
 from dnncore_opencl.normalization.plan import Plan
-from dnncore_opencl.rows.rows import LARGEST_GROUP, Rows, Tensors, row_launch, scale_arguments
+from dnncore_opencl.rows.rows import (
+    FLOAT_BYTES,
+    LARGEST_GROUP,
+    Rows,
+    Tensors,
+    parts_of,
+    row_launch,
+    scale_arguments,
+)
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.schema import Scratch
 
-HELD_FORWARD, HELD_BACKWARD = 8, 16  # most vectors of a tensor that a work-item holds
-GROUP_FORWARD, GROUP_BACKWARD = 1024, 512  # most work-items; a gradient holds two tensors
-VECTORS_EACH = 4  # per work-item, if a set is small
+HELD_FORWARD, HELD_BACKWARD = 56, 28  # most words of a tensor that a work-item holds
+GROUP, GROUP_OF_HALVES = 512, 256  # most work-items
 LEAST_GROUP = 64  # work-items
 WARP = 32
 CACHED = 192 * 1024  # bytes of a set that every multiprocessor keeps in the cache it shares
@@ -46,22 +53,24 @@ class Channels:
             plan.attr,
             {name: tensor.desc for name, tensor in per_row.items()},
         )
-        self.rows = Rows.of(plan.engine, self.tensors, plan.views.in_set[1:])
+        dims = plan.views.in_set[1:]
+        self.rows = Rows.of(plan.engine, self.tensors, dims, in_halves=True)
         self.span = plan.views.dims[2]
         self.start = 0
 
-    def shares(self) -> tuple[Shares, int]:
-        """Return the work-items of a channel, and the vectors that each of them holds."""
+    def shares(self) -> tuple[Shares, int, int]:
+        """Return the work-items of a channel, the vectors that each holds, and its parts."""
         vectors = -(-self.rows.length // self.rows.lanes)
-        limit = GROUP_FORWARD if self.is_forward else GROUP_BACKWARD
+        limit = GROUP if self.tensors.descs[0].itemsize == FLOAT_BYTES else GROUP_OF_HALVES
         limit = max(limit, self.span * _least_workers(self.span))
         limit = min(limit, self.plan.engine.device.limits["max_work_group"])
-        workers = max(power_of_two(-(-vectors // VECTORS_EACH)), LEAST_GROUP // self.span)
+        words = HELD_FORWARD if self.is_forward else HELD_BACKWARD
+        nbytes = self.rows.lanes * self.tensors.descs[0].itemsize
+        wanted = -(-vectors * max(1, nbytes // FLOAT_BYTES) // words)
+        workers = max(power_of_two(wanted), LEAST_GROUP // self.span)
         workers = min(workers, power_of_two_within(limit // self.span))
         workers = max(workers, _least_workers(self.span))
-        held = -(-vectors // workers)
-        most = HELD_FORWARD if self.is_forward else HELD_BACKWARD
-        return Shares(workers, self.span), held if held <= most else 0
+        return Shares(workers, self.span), *parts_of(-(-vectors // workers), nbytes, words)
 
     @property
     def efficiency(self) -> float:
@@ -70,7 +79,8 @@ class Channels:
         size = self.rows.length * self.span * sum(
             desc.itemsize for desc in list(self.tensors.named.values())[: self.tensors.result]
         )  # fmt: skip
-        is_cached = self.shares()[1] or size <= CACHED * (1 if self.is_forward else 2)
+        _, held, parts = self.shares()
+        is_cached = (held and parts == 1) or size <= CACHED * (1 if self.is_forward else 2)
         is_enough = self.rows.nest.size // self.span >= units and self.rows.lanes > 1
         return 0.9 if is_enough and is_cached else 0.3
 
@@ -81,11 +91,12 @@ class Channels:
         if self.is_leaving:
             parameters.buffer("left", "float", Scratch())
             defines |= {"LEAVES": "", "START": parameters.size(self.start)}
-        shares, held = self.shares()
+        shares, held, parts = self.shares()
         direction = "forward" if self.is_forward else "backward"
         launch = row_launch(
             plan.engine, f"channels_{direction}",
             self.tensors, self.rows, parameters, shares, held, defines,
+            parts=parts,
             factor=scale_arguments(op, plan.attr, parameters, plan.attributes_place),
             texts=(template("sets"), template("channels")), is_exact=bool(plan.attr.scales),
         )  # fmt: skip

@@ -1,5 +1,5 @@
-// All gradients of group normalization by channels (channels.cl), as in row_gradient.cl. The sums of each
-// channel of each image are left for a second stage: those for shift, then those for scale.
+// All gradients of group normalization by channels (channels.cl), as in row_gradient.cl. The sums
+// of each channel of each image are left for a second stage: those for shift, then those for scale.
 
 __kernel GROUP_SIZE void channels_backward($parameters)
 {
@@ -19,12 +19,16 @@ __kernel GROUP_SIZE void channels_backward($parameters)
         const float factor = 1.0f / sqrt(spread + EPSILON);
         WIDE wide_g = 0.0f, run_g = 0.0f, wide_x = 0.0f, run_x = 0.0f;
         ROW total_g = 0.0f, total_x = 0.0f;
-        SEVERAL VECTORS {
-            const WIDE g = READ(DIFF_DST, held_diff, i, j);
-            run_g += g;
-            run_x += g * ((READ(SRC, held_src, i, j) - centre) * factor);
-            END_RUN(wide_g, run_g, j)
-            END_RUN(wide_x, run_x, j)
+        UP {
+            FILL(SRC, held_src)
+            FILL(DIFF_DST, held_diff)
+            SEVERAL VECTORS {
+                const WIDE g = READ_AGAIN(DIFF_DST, held_diff, i, j);
+                run_g += g;
+                run_x += g * ((READ_AGAIN(SRC, held_src, i, j) - centre) * factor);
+                END_RUN(wide_g, run_g, j)
+                END_RUN(wide_x, run_x, j)
+            }
         }
         wide_g += run_g;
         wide_x += run_x;
@@ -50,12 +54,16 @@ __kernel GROUP_SIZE void channels_backward($parameters)
         }
         average *= SHARE;
         of_products *= SHARE;
-        SEVERAL VECTORS {
-            const WIDE g = READ_AGAIN(DIFF_DST, held_diff, i, j) * own_scale;
-            const WIDE normalized = (READ_AGAIN(SRC, held_src, i, j) - centre) * factor;
-            WIDE x = (g - (average + normalized * of_products)) * factor;
-            FINISH_WIDE
-            STORE_WIDE(j, x);
+        DOWN {
+            REFILL(SRC, held_src, PARTS - 1)
+            REFILL(DIFF_DST, held_diff, PARTS - 1)
+            SEVERAL VECTORS {
+                const WIDE g = READ_AGAIN(DIFF_DST, held_diff, i, j) * own_scale;
+                const WIDE normalized = (READ_AGAIN(SRC, held_src, i, j) - centre) * factor;
+                WIDE x = (g - (average + normalized * of_products)) * factor;
+                FINISH_WIDE
+                STORE_WIDE(j, x);
+            }
         }
         REST {
             const ROW g = DIFF_DST(j) * own_scale;

@@ -1,5 +1,6 @@
-// Group normalization by channels (channels.cl). With HELD, src is held in registers. Otherwise it is
-// read twice, soon after each other, so that the second time it is in a cache.
+// Group normalization by channels (channels.cl). With HELD, src is held in registers. Otherwise, or
+// if it has several parts, it is read twice, soon after each other, so that the second time it is
+// in a cache.
 
 #define BATCH 4 // vectors that are read at once
 
@@ -10,9 +11,12 @@ __kernel GROUP_SIZE void channels_forward($parameters)
         ROW_PLACE
 #if HELD > 0
         HOLD(SRC, held);
+#endif
+#if HELD > 0 && PARTS == 1
+        FILL(SRC, held)
         WIDE wide = 0.0f;
         ROW rest_sum = 0.0f;
-        VECTORS wide += READ(SRC, held, i, j);
+        VECTORS wide += READ_AGAIN(SRC, held, i, j);
         REST rest_sum += SRC(j);
         const ROW average = sum_of(wide, rest_sum, worker, shared) / LENGTH;
         wide = 0.0f;
@@ -30,6 +34,12 @@ __kernel GROUP_SIZE void channels_forward($parameters)
         float wide_count = 0.0f, row_count = 0.0f;
         WIDE wide_mean = 0.0f, wide_squares = 0.0f;
         ROW row_mean = 0.0f, row_squares = 0.0f;
+#if HELD > 0
+        UP {
+            FILL(SRC, held)
+            JOIN_PART(SRC, held)
+        }
+#else
         INDEX at = worker * LANES;
         for (; at + ((BATCH - 1) * WORKERS + 1) * LANES <= length; at += BATCH * WORKERS * LANES) {
             WIDE batch[BATCH], m = 0.0f, s = 0.0f;
@@ -44,6 +54,7 @@ __kernel GROUP_SIZE void channels_forward($parameters)
             const WIDE x = SRC_WIDE(at);
             JOIN(WIDE, wide_count, wide_mean, wide_squares, 1.0f, x, 0.0f)
         }
+#endif
         REST {
             const ROW x = SRC(j);
             JOIN(ROW, row_count, row_mean, row_squares, 1.0f, x, 0.0f)
@@ -74,10 +85,13 @@ __kernel GROUP_SIZE void channels_forward($parameters)
             own_shift = TAKE_SHIFT;
 #endif
         }
-        SEVERAL VECTORS {
-            WIDE x = (READ_AGAIN(SRC, held, i, j) - centre) * factor + own_shift;
-            FINISH_WIDE
-            STORE_WIDE(j, x);
+        DOWN {
+            REFILL(SRC, held, PARTS - 1)
+            SEVERAL VECTORS {
+                WIDE x = (READ_AGAIN(SRC, held, i, j) - centre) * factor + own_shift;
+                FINISH_WIDE
+                STORE_WIDE(j, x);
+            }
         }
         REST {
             ROW x = (SRC(j) - centre) * factor + own_shift;

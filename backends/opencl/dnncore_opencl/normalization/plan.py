@@ -17,7 +17,7 @@ from dnncore.backend import (
     MemoryDesc,
 )
 from dnncore_opencl.codegen.layout import Parameters, elements
-from dnncore_opencl.codegen.vectors import TYPES
+from dnncore_opencl.codegen.vectors import GPU_BYTES, TYPES
 from dnncore_opencl.elementwise.algorithms import Step
 from dnncore_opencl.normalization.application import Application
 from dnncore_opencl.normalization.views import WHOLE, ApartViews, Views
@@ -133,6 +133,55 @@ class Plan:
                 tensors[name] = Tensor(views.statistic_like(start), Scratch())
         return self.named[name]
 
+    @property
+    def has_inner_channels(self) -> bool:
+        """Whether a GPU computes sets of several channels that are contiguous.
+
+        Then rows of a set are short, but those of all channels are not.
+        """
+        result = self.applied[self.op.result_name].desc
+        if self.engine.is_cpu or not self.views.groups or self.uncopied or not result.nelems:
+            return False
+        is_plain = not result.inner_blocks and math.prod(result.dims[3:]) > 1
+        return is_plain and result.dims[2] > 1 and result.strides[2] == 1
+
+    def of_channels(self) -> Tensor:
+        """Reserve a number per channel of each image, in the scratchpad."""
+        images, groups, span, *pixels = self.views.dims
+        desc = MemoryDesc((images, groups, span, *(1 for _ in pixels)))
+        return Tensor(desc.with_offset0(self._take(desc.nelems)), Scratch())
+
+    def spread(self, names: Sequence[str]) -> None:
+        """Add a pass that copies numbers of sets to all of their channels.
+
+        Only if vectors of channels cross sets; then the passes over all elements need such copies.
+        """
+        result = self.applied[self.op.result_name].desc
+        if not self.has_inner_channels or result.dims[2] % (GPU_BYTES // result.itemsize) == 0:
+            return
+        own = {name: self.applied[name] for name in names if self.has(name)}
+        if not own:
+            return
+        copies = {name: self.of_channels() for name in own}
+        self.applied |= copies
+        self.named |= copies
+
+        def launches() -> list[Launch]:
+            first, *others = own
+            outputs = {name: copies[name] for name in others}
+            work = Application(self.engine, own, copies[first], [], outputs)
+            work.then(Step(f"realLANES x = {work.value(first)};", keeps_zero=False))
+            for name in others:
+                work.then(Step(f"const realLANES {name} = {work.value(name)};"))
+            return work.launches()
+
+        self.steps.append(launches)
+
+    def of_sets(self) -> Tensor:
+        """Reserve a number per set, in the scratchpad."""
+        start = self._take(math.prod(self.op.statistics_dims))
+        return Tensor(self.views.statistic_like(start), Scratch())
+
     def _copy(self, name: str) -> None:
         """Add a pass that copies a tensor to the scratchpad, in f32 and row-major."""
         own = self.applied[name]
@@ -155,12 +204,13 @@ class Plan:
             if name in self.uncopied and name not in self.named:
                 self._copy(name)
         sources = [self.named[name] for name in names if name in self.named]
-        self._reduce(sources, outputs, reduced, terms, **numbers)
+        self.combine(sources, outputs, reduced, terms, **numbers)
 
-    def _reduce(
+    def combine(
         self, sources: Sequence[Tensor], outputs: Sequence[Output], reduced: Sequence[int],
-        terms: Sequence[str], **numbers: float,
+        terms: Sequence[str] = (), **numbers: float,
     ) -> None:  # fmt: skip
+        """Add the launches of statistics of tensors with buffers."""
         start = self.room * FLOAT_BYTES
         own = Statistics(self.engine, sources, outputs, reduced, terms, numbers, start)
         self._take(-(-own.scratchpad_bytes // FLOAT_BYTES))
@@ -182,11 +232,14 @@ class Plan:
             for i, name in enumerate(("diff_shift", "diff_scale"))
             if name in self.named
         ]
+        self.add_up(pairs, [d for d in range(len(dims)) if d not in self.views.vector_dims])
+        return start
+
+    def add_up(self, pairs: Sequence[tuple[Tensor, Tensor]], reduced: Sequence[int]) -> None:
+        """Add the launches of the sums of one or two tensors. pairs: tensors and their sums."""
         outputs = [Output(tensor, f"total_{'ab'[i]}") for i, (_, tensor) in enumerate(pairs)]
         terms = [f"v{i}" for i in range(len(pairs))]
-        reduced = [dim for dim in range(len(dims)) if dim not in self.views.vector_dims]
-        self._reduce([part for part, _ in pairs], outputs, reduced, terms)
-        return start
+        self.combine([part for part, _ in pairs], outputs, reduced, terms)
 
     def apply(self, inputs: Sequence[str], result: str, outputs: Sequence[str]) -> Application:
         """Return the pass over all elements, without its steps."""
@@ -201,6 +254,7 @@ def forward(plan: Plan) -> None:
     """Compute the statistics unless they are given, then the result."""
     if not plan.op.use_global_stats:
         _moments(plan)
+    plan.spread(["mean", "variance"])
     plan.steps.append(partial(_normalize, plan))
 
 
@@ -231,7 +285,9 @@ def _normalize(plan: Plan) -> list[Launch]:
 def _moments(plan: Plan) -> None:
     op = plan.op
     variance, count = plan.statistic("variance"), max(op.count, 1)
-    if op.has_mean:
+    if op.has_mean and plan.has_inner_channels:
+        _moments_of_channels(plan, variance)
+    elif op.has_mean:
         outputs = [Output(plan.statistic("mean"), "average")]
         outputs.append(Output(variance, "deviations / fmax(total, 1.0f)"))
         plan.reduce(["src", "src_scales"], outputs, plan.views.in_set)
@@ -243,12 +299,28 @@ def _moments(plan: Plan) -> None:
         plan.reduce(names, outputs, plan.views.in_set, [f"({x}) * ({x})"], **numbers)
 
 
+def _moments_of_channels(plan: Plan, variance: Tensor) -> None:
+    """Add the statistics of each channel of each image, then those of sets of channels."""
+    pixels = math.prod(plan.views.dims[3:])
+    means, within = plan.of_channels(), plan.of_channels()
+    between = plan.of_sets()
+    outputs = [Output(means, "average"), Output(within, "deviations")]
+    plan.reduce(["src", "src_scales"], outputs, plan.views.in_set[1:])
+    outputs = [Output(plan.statistic("mean"), "average"), Output(between, "deviations")]
+    plan.combine([means], outputs, plan.views.in_set)
+    outputs = [Output(variance, "total_a / ELEMENTS_OF_SET")]
+    share = pixels / plan.views.dims[2]  # of a channel in the deviations between channels
+    numbers = {"SHARE": share, "ELEMENTS_OF_SET": float(max(plan.op.count, 1))}
+    plan.combine([within, between], outputs, plan.views.in_set, ["v0 + v1 * SHARE"], **numbers)
+
+
 def backward(plan: Plan) -> None:
     """Compute the sums that are needed, then the gradient of src."""
     op, named = plan.op, plan.named
     of_set = not op.use_global_stats
     wanted = [name for name in ("diff_shift", "diff_scale") if name in named]
     is_batch = plan.views.in_set == plan.views.in_channel
+    plan.spread(["mean", "variance"])
     if is_batch and (of_set or wanted):
         for name in ("diff_shift", "diff_scale"):
             if of_set:
@@ -256,12 +328,30 @@ def backward(plan: Plan) -> None:
         _sums(plan, named.get("diff_shift"), named.get("diff_scale"), plan.views.in_set)
         if of_set:
             plan.applied |= {"sum_a": named["diff_shift"], "sum_b": named["diff_scale"]}
+    elif plan.has_inner_channels and (of_set or wanted):
+        _sums_of_channels(plan, of_set=of_set)
     elif not is_batch:
         if of_set:
             sums = plan.statistic("sum_a"), plan.statistic("sum_b")
             _sums(plan, *sums, plan.views.in_set, is_scaled=plan.has("scale"))
         channel_sums(plan)
+    plan.spread(["sum_a", "sum_b"])
     plan.steps.append(partial(_differentiate, plan))
+
+
+def _sums_of_channels(plan: Plan, *, of_set: bool) -> None:
+    """Add the sums of each channel of each image, then those of sets and of channels."""
+    sums = {"diff_shift": plan.of_channels(), "diff_scale": plan.of_channels()}
+    _sums(plan, sums["diff_shift"], sums["diff_scale"], plan.views.in_set[1:])
+    if of_set:
+        scale, terms = [], ["v0", "v1"]
+        if plan.has("scale"):
+            scale, terms = [plan.named["scale"]], ["v0 * v2", "v1 * v2"]
+        outputs = [Output(plan.statistic(f"sum_{x}"), f"total_{x}") for x in "ab"]
+        plan.combine([*sums.values(), *scale], outputs, plan.views.in_set, terms)
+    pairs = [(own, plan.named[name]) for name, own in sums.items() if name in plan.named]
+    if pairs:
+        plan.add_up(pairs, plan.views.in_channel)
 
 
 def _differentiate(plan: Plan) -> list[Launch]:

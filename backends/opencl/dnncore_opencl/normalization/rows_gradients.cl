@@ -1,11 +1,29 @@
-// All gradients of normalization by rows (rows.cl), as in rows_backward.cl. src and diff_dst are read
-// once. A group of workers computes COUNT rows, one of STREAMS after the other. Each worker adds the
-// terms of the gradients of scale and shift that belong to its elements. Their sums over the rows of
-// a group are left for a second stage: STREAMS times LENGTH for shift, then those for scale.
+// All gradients of normalization by rows (rows.cl), as in rows_backward.cl. src and diff_dst are
+// read once. A group of workers computes COUNT rows, one of STREAMS after the other. Each worker
+// adds the terms of the gradients of scale and shift that belong to its elements. Their sums over
+// the rows of a group, SPAN at once, are left for a second stage: GROUPS times LENGTH for shift,
+// then those for scale.
+
+#if SPAN > 1
+static inline WIDE of_group(const WIDE own, const int worker, __local WIDE *const all)
+{
+    barrier(CLK_LOCAL_MEM_FENCE);
+    all[get_local_id(0)] = own;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    WIDE sum = 0.0f;
+    for (int k = 0; k < SPAN; ++k) sum += all[k * WORKERS + worker];
+    return sum;
+}
+#define ALL __local WIDE all[WORKERS * SPAN];
+#else
+#define of_group(own, worker, all) own
+#define ALL
+#endif
 
 __kernel GROUP_SIZE void rows_gradients($parameters)
 {
     SHARED
+    ALL
     const int worker = WORKER;
     const INDEX stream = ITEM;
     WIDE of_shift[HELD], of_scale[HELD];
@@ -16,10 +34,8 @@ __kernel GROUP_SIZE void rows_gradients($parameters)
         HOLD(SRC, held_src);
         HOLD(DIFF_DST, held_diff);
         ROW centre = 0.0f, spread = 0.0f;
-        VECTORS {
-            held_src[i] = SRC_BITS(j);
-            held_diff[i] = DIFF_DST_BITS(j);
-        }
+        FILL(SRC, held_src)
+        FILL(DIFF_DST, held_diff)
         if (length > 0) {
 #ifndef RMS
             centre = TAKE_MEAN;
@@ -48,12 +64,14 @@ __kernel GROUP_SIZE void rows_gradients($parameters)
             STORE_WIDE(j, x);
         }
     }
-    if (stream < STREAMS)
-        _Pragma("unroll") for (int i = 0; i < HELD; ++i) {
-            const INDEX j = (i * WORKERS + worker) * LANES, at = START + stream * LENGTH + j;
-            if (j + LANES <= LENGTH) {
-                LEAVE(at, of_shift[i]);
-                LEAVE(at + STREAMS * LENGTH, of_scale[i]);
-            }
+    _Pragma("unroll") for (int i = 0; i < HELD; ++i) {
+        const WIDE shifts = of_group(of_shift[i], worker, all);
+        const WIDE scales = of_group(of_scale[i], worker, all);
+        const INDEX j = (i * WORKERS + worker) * LANES, group = stream / SPAN;
+        const INDEX at = START + group * LENGTH + j;
+        if (stream < STREAMS && stream % SPAN == 0 && j + LANES <= LENGTH) {
+            LEAVE(at, shifts);
+            LEAVE(at + GROUPS * LENGTH, scales);
         }
+    }
 }

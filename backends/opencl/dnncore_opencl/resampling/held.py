@@ -1,4 +1,8 @@
-"""Resampling with few taps per pixel, which a work-item holds while it computes several images."""
+"""Resampling with few taps per pixel, which a work-item holds while it computes several images.
+
+On GPUs, linear resampling along contiguous channels computes several rows per work-item instead, if
+dst has at least as many rows as src. They share rows of src.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,11 @@ from dnncore_opencl.elementwise.windows import CHANNELS, Windows
 MOST_TAPS = 8  # along a dim
 IN_FLIGHT, IN_FLIGHT_BACKWARD = 16, 64  # elements that a work-item reads at once
 IMAGES = 32  # most images or channels per work-item
+ROWS = 28  # per work-item
+ROW_ITEMS = 512  # least work-items per compute unit, if they compute several rows
 ITEMS = 2048  # least work-items per compute unit, if work-items compute several images
 LETTERS = "DHW"
+HEIGHT = 2  # the first dim that may be that of rows
 
 
 def refusal(op: core.Resampling) -> Refused | None:
@@ -58,6 +65,7 @@ def launch(op: core.Resampling, windows: Windows, defines: dict[str, str]) -> Ex
     else:
         value = read(engine, desc.data_type, windows.lanes, pointer)
     boxes, is_held = _boxes(windows)
+    rows = _in_rows(op, windows)
     in_flight = IN_FLIGHT if op.result_name == "dst" else IN_FLIGHT_BACKWARD
     unrolled = max(1, in_flight // (taps[0] * taps[1] * taps[2]))
     defines |= {
@@ -66,7 +74,26 @@ def launch(op: core.Resampling, windows: Windows, defines: dict[str, str]) -> Ex
         "STEP": "(t_end - t_begin)" if is_held else "1",
         "UNROLLED": f'_Pragma("unroll {unrolled}")',
     }
+    if rows:
+        kernel = "resampling_rows" if op.result_name == "dst" else "resampling_rows_backward"
+        return windows.launch(kernel, defines, rows, "taps")
     return windows.launch("resampling_held", defines, boxes, "taps")
+
+
+def _in_rows(op: core.Resampling, windows: Windows) -> Boxes | None:
+    """Return boxes of rows; None where fewer reads of src are no gain."""
+    nest, engine, height = windows.nest, windows.engine, windows.result.ndims - 2
+    if engine.is_cpu or op.is_nearest or height < HEIGHT or windows.lanes == 1:
+        return None
+    rows = [loop for loop in nest.loops if loop.dim == height]
+    others = tuple(loop for loop in nest.loops if loop.dim != height)
+    if len(rows) != 1 or not others or op.src_role.dims[height] > op.dst_role.dims[height]:
+        return None
+    run, units = ROWS, engine.device.limits["compute_units"]
+    while run > 1 and nest.size // run < ROW_ITEMS * units:
+        run //= 2
+    nest = replace(nest, loops=(*others, *rows))
+    return Boxes(nest, 1, run, beside=True, constant=True)
 
 
 def _boxes(windows: Windows) -> tuple[Boxes, bool]:

@@ -31,6 +31,7 @@ from dnncore_opencl.codegen.vectors import (
     read,
     read_bits,
     reciprocal,
+    smallest_float,
     value,
     value_type,
     vector,
@@ -53,6 +54,8 @@ LARGEST_GROUP = 1024  # work-items, if the device permits; half of it if two ten
 LINE = 8  # workers that together read a line of 128 bytes in vectors
 ACROSS = 32  # neighbouring work-items across rows: a line of floats
 RUN = 256  # vectors per partial sum of a long row; a worker adds partial sums to its total
+FLOAT_BYTES = 4
+MOST_PARTS = 8
 MOST_HELD = 32  # floats of a tensor that a work-item keeps in registers
 
 
@@ -108,8 +111,13 @@ class Rows:
     side_by_side: int
 
     @classmethod
-    def of(cls, engine: Any, tensors: Tensors, dims: Sequence[int]) -> Rows:
-        """Choose vectors along the rows, whose elements lie along `dims`, or across rows."""
+    def of(
+        cls, engine: Any, tensors: Tensors, dims: Sequence[int], *, in_halves: bool = False
+    ) -> Rows:
+        """Choose vectors along the rows, whose elements lie along `dims`, or across rows.
+
+        in_halves: whether vectors of halves along rows are as many bytes as those of floats.
+        """
         descs, result = tensors.descs, tensors.descs[tensors.result]
         nest = Nest.of(descs, tensors.result, [d for d in range(result.ndims) if d not in dims])
         chains = tuple(_chain(desc, result, dims) for desc in descs)
@@ -124,7 +132,8 @@ class Rows:
             steps = [descs[place].offset0 for place in wide]
             steps += [loop.strides[place] or 0 for loop in nest.loops for place in wide]
             steps += [digit.stride for place in wide for digit in chains[place][:-1]]
-            lanes = most_lanes(engine, blocks, steps)
+            smallest = smallest_float(list(tensors.named.values())) if in_halves else FLOAT_BYTES
+            lanes = most_lanes(engine, blocks, steps, smallest)
             return cls(nest, chains, length, min(lanes, 1 << length.bit_length() - 1), 1)
         inner = nest.loops[-1] if nest.loops else None
         if inner is None or not tensors.may_be_vectors(inner.strides, along=False):
@@ -155,14 +164,17 @@ class Rows:
         chain = self.chains[place]
         return not chain or not chain[-1].stride
 
-    def held_by_groups(self, engine: Any, tensors: int, *, in_halves: bool) -> tuple[Shares, int]:
+    def held_by_groups(
+        self, engine: Any, tensors: int, *, in_halves: bool, most: int = MOST_HELD
+    ) -> tuple[Shares, int]:
         """Return the fewest workers, a power of two, that hold a row and read whole lines, and the
         vectors that each worker holds: 0 if the row is too long.
 
-        tensors: how many are held, one or two. in_halves: whether the result has a half type.
+        tensors: how many are held, one or two. in_halves: whether the result has a half type. most:
+        floats of a tensor that a worker keeps.
         """
         largest = min(LARGEST_GROUP, engine.device.limits["max_work_group"])
-        share = MOST_HELD // (self.lanes * self.side_by_side)
+        share = most // (self.lanes * self.side_by_side)
         if tensors == 2:
             largest, share = largest // 2, share // 2
         across = self.lanes == 1 and any(chain and chain[-1].stride != 1 for chain in self.chains)
@@ -179,10 +191,19 @@ class Rows:
             workers = min(max(workers, min(LINE, power_of_two(vectors))), largest)
             span = max(1, GROUP // workers)
         held = -(-vectors // workers)
-        fits = held * self.lanes * self.side_by_side <= MOST_HELD
+        fits = held * self.lanes * self.side_by_side <= most
         if tensors == 2 and in_halves and workers == LARGEST_GROUP // 2:
             fits = False  # one group would fill a multiprocessor; rereading was 20 % faster
         return Shares(workers, span, across), held if fits else 0
+
+
+def parts_of(vectors: int, nbytes: int, words: int) -> tuple[int, int]:
+    """Return how many of a worker's vectors are held, and in how many parts of a row they come.
+
+    nbytes: of a vector. words: most registers. Nothing is held of more than MOST_PARTS parts.
+    """
+    parts = -(-vectors * max(1, nbytes // FLOAT_BYTES) // words)
+    return (-(-vectors // parts), parts) if parts <= MOST_PARTS else (0, 1)
 
 
 def _chain(desc: MemoryDesc, result: MemoryDesc, dims: Sequence[int]) -> Digits:
@@ -209,12 +230,13 @@ def _chain(desc: MemoryDesc, result: MemoryDesc, dims: Sequence[int]) -> Digits:
 def row_launch(
     engine: Any, kernel: str, tensors: Tensors, rows: Rows, parameters: Parameters,
     shares: Shares, held: int, defines: Mapping[str, str], *, factor: str = "",
-    grid: Grid | None = None, texts: Sequence[str] = (), **launch: Any,
+    parts: int = 1, grid: Grid | None = None, texts: Sequence[str] = (), **launch: Any,
 ) -> Launch:  # fmt: skip
     """Return the launch of a kernel that includes rows.cl.
 
-    held: vectors of each worker. defines: further ones. factor: of src; empty for 1. grid: None for
-    one row per item. texts: snippets after rows.cl. launch: further arguments of `Grid.launch`.
+    held: vectors that each worker keeps. parts: of so many vectors, in the row of each. defines:
+    further ones. factor: of src; empty for 1. grid: None for one row per item. texts: snippets
+    after rows.cl. launch: further arguments of `Grid.launch`.
     """
     grid = grid or shares.grid(engine, rows.nest.size)
     attr = tensors.attr
@@ -222,6 +244,7 @@ def row_launch(
     everything = {
         **shares.defines,
         "HELD": str(held),
+        **({"PARTS": str(parts)} if held else {}),
         **({"RUN": str(RUN)} if is_long else {}),
         **defines,
         "LENGTH": parameters.size(rows.length),

@@ -57,6 +57,8 @@ class Staged:
     engine: Any
     kept: Nest
     terms: Nest
+    gpu_tasks = GPU_TASKS
+    lone_box = LONE_BOX
 
     @property
     @abstractmethod
@@ -90,9 +92,9 @@ class Staged:
         lanes = self.lanes
         shares = self._shares(min(self.terms.loops[-1].size, BOX) // lanes, along=self.along)
         in_rows = self.along or self.engine.is_cpu
-        boxes = _boxes(self.terms, BOX if in_rows else LONE_BOX * shares.workers)
+        boxes = _boxes(self.terms, BOX if in_rows else self.lone_box * shares.workers)
         units = self.engine.device.limits["compute_units"]
-        tasks = units * (CPU_TASKS if self.engine.is_cpu else GPU_TASKS)
+        tasks = units * (CPU_TASKS if self.engine.is_cpu else self.gpu_tasks)
         if shares.across:  # so that the second stage reads less
             tasks //= 2
         if not self.engine.is_cpu and shares.workers == 1:

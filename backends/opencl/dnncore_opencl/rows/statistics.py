@@ -23,12 +23,13 @@ from dnncore_opencl.codegen.vectors import (
     vector,
     write,
 )
+from dnncore_opencl.rows import staged
 from dnncore_opencl.rows.staged import Stage, Staged, with_a_loop
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-HELD_FLOATS = 32  # per work-item of a GPU
-CPU_HELD = 8  # vectors
+HELD, CPU_HELD = 4, 8  # vectors per work-item that are read before the first is used
+LONE_BOX = 32  # terms of sums, if these are not contiguous; half of what other reductions take
 FLOAT_BYTES = 4
 MOMENTS = ("average", "deviations", "total")
 
@@ -63,6 +64,8 @@ class Statistics(Staged):
     scratchpad that are already used.
     """
 
+    gpu_tasks = 4  # of a work-item that reads several vectors at once
+
     def __init__(
         self,
         engine: Any,
@@ -79,6 +82,7 @@ class Statistics(Staged):
         self.expressions = list(terms)
         self.numbers = dict(numbers or {})
         self.start = scratchpad_start // FLOAT_BYTES
+        self.lone_box = LONE_BOX if terms else staged.LONE_BOX
         dims = sorted(reduced)
         descs = [source.desc for source in sources]
         others = [dim for dim in range(descs[0].ndims) if dim not in dims]
@@ -109,13 +113,19 @@ class Statistics(Staged):
             return 1
         if self.engine.is_cpu and inner.dim not in self.kept.guarded:
             return min(CPU_LANES, 1 << inner.size.bit_length() - 1)
-        limits = (self.kept.shape[inner.dim], self.kept.padded[inner.dim], inner.size)
+        limits = [inner.size]
+        if inner.dim in self.kept.guarded:
+            limits += [self.kept.shape[inner.dim], self.kept.padded[inner.dim]]
         descs = [output.tensor.desc for output in self.outputs]
         descs += [source.desc for source in self.sources]
-        steps = [self.start, *(desc.offset0 for desc in descs)]
-        others = [*outer, *self.terms.loops]
-        steps += [1 if step is None else step for loop in others for step in loop.strides]
-        return most_lanes(self.engine, limits, steps, self._smallest)
+        steps: list[int | None] = [self.start]
+        for place, desc in enumerate(descs):
+            if inner.strides[place] == 1:
+                steps += [desc.offset0, *(loop.strides[place] for loop in outer)]
+                if place >= count:
+                    steps += [loop.strides[place - count] for loop in self.terms.loops]
+        sizes = (1 if step is None else step for step in steps)
+        return most_lanes(self.engine, limits, sizes, self._smallest)
 
     @cached_property
     def lanes(self) -> int:
@@ -176,8 +186,7 @@ class Statistics(Staged):
         else:
             defines |= {"LOAD_WIDE": f"({' * '.join(wide)})", "LOAD_ROW": f"({' * '.join(row)})"}
             if defines["IS_TERM"] == "1":
-                held = max(2, HELD_FLOATS // (stage.lanes * self.side))
-                defines["HELD"] = str(CPU_HELD if self.engine.is_cpu else held)
+                defines["HELD"] = str(CPU_HELD if self.engine.is_cpu else HELD)
         kernel = "sums" if self.expressions else "moments"
         items = self.elements * stage.parts
         return self._launch(kernel, parameters, stage, items, defines | {"KEEP": keep})
