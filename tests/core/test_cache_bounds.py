@@ -11,6 +11,7 @@ FEW_ARGUMENTS = {
     "_read": "packages and devices",
     "cpu_peaks": "numbers of threads",
     "fold_of": "rules of reductions and data types",
+    "machine": "instruction sets",
     "role_of": "names of arguments",
     "row_record": "numbers of taps, which have a limit",
     "template": "files of the package",
