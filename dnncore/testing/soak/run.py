@@ -92,10 +92,12 @@ class Soak:
         workers = [threading.Thread(target=self._work, args=(seed, over)) for seed in seeds]
         for worker in workers:
             worker.start()
-        while time.monotonic() < end and not self.failures:
-            self._make_fault()
+        left = 1.0
+        while left > 0 and not self.failures:
+            self._make_fault()  # one at least, even if the threads started after the end
             self._do("waiting")
-            over.wait(min(self._rng.uniform(0, 0.5), max(0.0, end - time.monotonic())))
+            left = end - time.monotonic()
+            over.wait(min(self._rng.uniform(0, 0.5), max(0.0, left)))
         over.set()
         self._watchdog.leave(MAIN)  # the workers are watched
         for worker in workers:
