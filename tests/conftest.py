@@ -53,8 +53,9 @@ LONG_LIST = 4  # cases of a test function, of which one in SHARE is drawn
 
 def pytest_report_header() -> str:
     """Return the line of the output that tells which share of the cases runs."""
-    drawn = f"one in {SHARE}, of seed {SEED}" if SHARE > 1 else "all"
-    return f"cases of tests that have more than {LONG_LIST} of them: {drawn}"
+    if SHARE == 1:
+        return "all cases of all tests"
+    return f"seed {SEED}: one case in {SHARE} of lists longer than {LONG_LIST}, half of long tests"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -118,17 +119,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _not_drawn(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the cases of long lists that the seed leaves out.
+    """Return the cases of long lists, and the tests with the marker `long`, that the seed leaves
+    out.
 
-    A list loses none of its cases for ever, because `make test` has another seed at each commit.
+    None is left out for ever, because `make test` has another seed at each commit.
     """
     functions = [(item.parent, getattr(item, "originalname", item.name)) for item in items]
     counts = Counter(functions)
     return {
         item
         for item, function in zip(items, functions, strict=True)
-        if counts[function] > LONG_LIST and crc32(f"{SEED} {item.nodeid}".encode()) % SHARE
+        if crc32(f"{SEED} {item.nodeid}".encode()) % _share(item, counts[function])
     }
+
+
+def _share(item: pytest.Item, cases: int) -> int:
+    """Return n, if one in n of such tests is drawn."""
+    if cases > LONG_LIST:
+        return SHARE
+    return min(2, SHARE) if item.get_closest_marker("long") else 1
 
 
 def _takes_turns(item: pytest.Function) -> bool:

@@ -32,6 +32,8 @@ from benchmarks.problems.lines import LINES, SELECTION, problems_of
 from benchmarks.problems.problem_sets import changed, distinct, pass_of, read_set, set_files
 from dnncore.problem import read
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 SETS = ("alexnet", "vgg_16", "googlenet", "resnet_50", "mobilenet", "groups", "odd", "matmul",
         "memory_bound", "memory_bound_gpu", "products", "reorders")  # fmt: skip

@@ -18,6 +18,8 @@ from conditions import opencl
 from conditions.hook import PACKAGES, ROOT, outcomes
 from conditions.source import DECIDED, Condition, instrumented
 
+pytestmark = pytest.mark.long
+
 TEXT = """
 if TYPE_CHECKING:
     import numpy

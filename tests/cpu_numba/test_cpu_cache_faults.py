@@ -17,6 +17,8 @@ from dnncore_cpu_numba.codegen.isa import AVAILABLE
 from dnncore import planning
 from dnncore.store import DIGEST_BYTES, DiskStore
 
+pytestmark = pytest.mark.long
+
 # Compiles some tasks and microkernels, and prints how many were compiled and how many were loaded.
 PROGRAM = """
 import numpy as np

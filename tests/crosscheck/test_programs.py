@@ -12,6 +12,8 @@ from processes import run
 
 from dnncore.cli import main
 
+pytestmark = pytest.mark.long
+
 SUPPORT = str(Path(__file__).parents[1] / "support")
 
 NETWORK = """

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import TARGETS
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -7,6 +7,8 @@ import copier
 import pytest
 from outside import ROOT, environment, run, wheel
 
+pytestmark = pytest.mark.long
+
 TEMPLATE = ROOT / "templates" / "backend"
 KINDS = {"implementations": "cpu", "engine": "engine_backend:0"}  # kind: name of its engine
 

@@ -13,6 +13,8 @@ from dnncore.testing.ledger import Ledger, report, runs
 from dnncore.testing.running.plan import Plan
 from dnncore.testing.running.source_state import source_state
 
+pytestmark = pytest.mark.long
+
 MATCH = "--dnncore-match=--sum|--binary"
 LEDGER = (MATCH, "--dnncore-ledger=ledger", "--dnncore-commit=abc")
 COUNT = len(Plan("reference", "tiny", match="--sum|--binary").jobs())

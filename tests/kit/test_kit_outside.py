@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from outside import ROOT, installed, run
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = ("minimal_backend", "opencl_kernel", "remote_backend")
 OPTIONS = ("--strict-markers", "-p", "no:cacheprovider")
 

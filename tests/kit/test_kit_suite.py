@@ -15,6 +15,8 @@ from dnncore.testing.coverage_page import REFUSED, markdown, reason
 from dnncore.testing.running.plan import Plan, read_patterns
 from dnncore.testing.running.shard import Shard
 
+pytestmark = pytest.mark.long
+
 SUPPORT = Path(__file__).parents[1] / "support"
 SUITE = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
 SKIPPED = sorted({*CHECKS} - {"accept", "integers", "random"})  # test_conformance.py runs them

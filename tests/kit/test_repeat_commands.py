@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import subtle_faults
 
+pytestmark = pytest.mark.long
+
 SUPPORT = Path(__file__).parents[1] / "support"
 SUITE = (
     "--pyargs",

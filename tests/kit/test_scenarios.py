@@ -11,6 +11,8 @@ from dnncore.execution import primitive, sequence
 from dnncore.selection import host_fallback, transfer
 from dnncore.testing.scenarios import model, run
 
+pytestmark = pytest.mark.long
+
 CPU = dnn.engine("cpu")
 SEEDS = range(40)
 

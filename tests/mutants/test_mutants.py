@@ -23,6 +23,8 @@ from mutants.scope import STRATA, files_for, sites
 from mutants.sites import Site, c_sites, python_sites
 from mutants.tracing import _listed
 
+pytestmark = pytest.mark.long
+
 PYTHON = '''"""A docstring: 1 + 1."""
 LIMIT: int = 3
 
