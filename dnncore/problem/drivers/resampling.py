@@ -67,7 +67,7 @@ def _formula(torch: Any, op: Resampling, tensors: Mapping[str, Any]) -> Any:
             continue
         places = (doubled - size) // (2 * size)
         shape = [size if dim == axis else 1 for dim in range(src.ndim)]
-        weights = ((doubled - size) % (2 * size) / (2.0 * size)).to(src.dtype).reshape(shape)
+        weights = ((doubled - size) % (2 * size)).to(src.dtype).reshape(shape) / (2.0 * size)
         low, high = (
             src.index_select(axis, place.clamp(0, src.shape[axis] - 1))
             for place in (places, places + 1)
