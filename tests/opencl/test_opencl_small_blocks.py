@@ -45,7 +45,8 @@ def small(monkeypatch):
 @pytest.mark.parametrize("target", CPUS, ids=str)
 @pytest.mark.parametrize(("driver", "direction"), DRAWS)
 def test_small_blocks(driver, direction, target, small):
-    found, executed = failures(driver, direction, 4, target.engine, "opencl:*")
+    count = 16 if driver == "sdpa" else 4  # most problems of attention are refused
+    found, executed = failures(driver, direction, count, target.engine, "opencl:*")
     assert not found
     assert executed > (2 if driver == "sdpa" else 6)  # gradients of attention have one launch
 
