@@ -52,7 +52,7 @@ LONG_LIST = 4  # cases of a test function, of which one in SHARE is drawn
 
 
 def pytest_report_header() -> str:
-    """Return the line of the output that tells which share of the cases runs."""
+    """Return the line of the output that names the sample."""
     if SHARE == 1:
         return "all cases of all tests"
     return f"seed {SEED}: one case in {SHARE} of lists longer than {LONG_LIST}, half of long tests"

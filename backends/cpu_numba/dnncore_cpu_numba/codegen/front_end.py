@@ -42,7 +42,7 @@ _PASSES = (
 )  # fmt: skip
 
 
-class _PassManager(PassManager):  # type: ignore[misc]
+class _PassManager(PassManager):  # type: ignore[misc]  # numba has no types
     """Runs passes. Numba's own class reports, checks and analyses the function after each one."""
 
     def _runPass(self, index: int, each: Any, state: Any) -> None:
@@ -50,7 +50,7 @@ class _PassManager(PassManager):  # type: ignore[misc]
         each.run_pass(state)
 
 
-class Passes(compiler.CompilerBase):  # type: ignore[misc]
+class Passes(compiler.CompilerBase):  # type: ignore[misc]  # numba has no types
     """The passes that tasks need. The others are for Python objects, arrays and closures."""
 
     def define_pipelines(self) -> list[PassManager]:

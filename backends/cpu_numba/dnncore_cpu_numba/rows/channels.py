@@ -35,7 +35,7 @@ _WORDS = 3 * 8  # bytes of an outcome
 TENSORS = tuple(tasks.TENSORS.fields)
 OPERANDS = tuple(tasks.OPERANDS.fields)
 Kernels = tuple[NativeKernel, NativeKernel | None]
-"""Of `SUMS_CALL`: of sums, and of deviations."""
+"""The kernel that computes sums, and the kernel that computes deviations, if there is one."""
 
 
 @dataclass(frozen=True)

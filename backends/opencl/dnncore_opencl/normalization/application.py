@@ -64,7 +64,7 @@ class Application(Pass):
         return self.dequantized(name)
 
     @property
-    def template(self) -> str:  # type: ignore[override]
+    def template(self) -> str:  # type: ignore[override]  # a field of `Pass`
         """The kernel."""
         return "application_rows" if self.has_rows else "elementwise"
 
