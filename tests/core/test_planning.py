@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore.planning.phases import phases
+from dnncore.planning.taps import taps_of
 from dnncore.planning.toom_cook import (
     F23,
     F43,
@@ -217,3 +220,38 @@ def test_merged_loops_reach_the_same_places_in_the_same_order():
     assert merged(loops, join) == ((2, 120), (12, 6), (5, 1))
     assert places(merged(loops, join)) == places(loops)
     assert merged([], join) == ()
+
+
+# -- tables of resampling --------------------------------------------------------------------------
+
+
+def coefficients(algorithm: str, inputs: int, outputs: int) -> list[list[Fraction]]:
+    """Return what each output takes from each input, by the definition of `Resampling`."""
+    rows = []
+    for o in range(outputs):
+        place = (o + Fraction(1, 2)) * inputs / outputs - Fraction(1, 2)
+        place = min(max(place, Fraction(0)), Fraction(inputs - 1))
+        if algorithm == "nearest":
+            place = Fraction(min(math.floor((o + Fraction(1, 2)) * inputs / outputs), inputs - 1))
+        rows.append([max(Fraction(0), 1 - abs(i - place)) for i in range(inputs)])
+    return rows
+
+
+def expanded(taps, inputs: int) -> list[list[float]]:
+    rows = [[0.0] * inputs for _ in taps.firsts]
+    for row, first, weights in zip(rows, taps.firsts, taps.weights, strict=True):
+        row[first : first + len(weights)] = weights
+    assert all(len(row) == inputs for row in rows)
+    return rows
+
+
+@pytest.mark.parametrize("algorithm", ["nearest", "linear"])
+@pytest.mark.parametrize("inputs", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("outputs", [1, 2, 3, 7, 16])
+def test_tables_have_the_coefficients_of_the_definition(algorithm, inputs, outputs):
+    taps = taps_of(algorithm, inputs, outputs)
+    rows = coefficients(algorithm, inputs, outputs)
+    assert expanded(taps, inputs) == [pytest.approx([float(c) for c in row]) for row in rows]
+    assert all(0.0 not in weights for weights in taps.weights)
+    gradient = expanded(taps.transposed(inputs), outputs)
+    assert gradient == [list(column) for column in zip(*expanded(taps, inputs), strict=True)]
