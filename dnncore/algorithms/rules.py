@@ -9,7 +9,7 @@ import numpy as np
 
 from dnncore.errors import DescriptorError
 
-__all__ = ["check_algorithm", "check_finite"]
+__all__ = ["check_algorithm", "check_finite", "check_word"]
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -20,6 +20,15 @@ def check_algorithm(what: str, algorithm: object, known: Collection[str]) -> Non
         raise DescriptorError(
             f"{what}: unknown algorithm {algorithm!r}; choose one of {', '.join(known)}"
         )
+
+
+def check_word(what: str, known: Collection[str], **values: object) -> None:
+    """Raise `DescriptorError` unless each named value is one of the words `known`."""
+    for name, value in values.items():
+        if not isinstance(value, str) or value not in known:
+            raise DescriptorError(
+                f"{what}: {name} must be one of {', '.join(known)}; got {value!r}"
+            )
 
 
 def check_finite(what: str, **values: object) -> None:

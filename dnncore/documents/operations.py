@@ -23,7 +23,8 @@ dnncore.documents.operations > docs/operations.md` writes it from the docstrings
 binary and reduction, and [types.md](types.md) the data types.
 
 Implementations get the tensors in the order in which "Arguments" lists them, without those that are
-absent, and then the operands of post-ops.
+absent, and then the operands of post-ops. The workspace is no field of an operation:
+`PrimitiveDesc.workspace_desc` is its descriptor.
 
 "Masks of scales" and "Masks of zero points" list the tensors that may have them, and the possible
 masks. If bit d of a mask is set, there is a value for each index of dim d. The mask 0 means one

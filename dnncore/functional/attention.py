@@ -49,7 +49,7 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention([[1], [0]], [[0], [0]], [[2], [4]], causal="top_left").tolist()
     [[2.0], [3.0]]
     """
-    tensors = given(queries=queries, keys=keys, values=values, mask=mask)
+    tensors = {"queries": queries, "keys": keys, "values": values, **given(mask=mask)}
     return call(_attention, "scaled_dot_product_attention", tensors, engine, causal, scale, lse)
 
 

@@ -70,7 +70,7 @@ def batch_norm(
     >>> batch_norm([[1], [3]], mean=[1], variance=[4], scale=[10], shift=[1], epsilon=0).tolist()
     [[1.0], [11.0]]
     """
-    values = given(src=src, mean=mean, variance=variance, scale=scale, shift=shift)
+    values = {"src": src, **given(mean=mean, variance=variance, scale=scale, shift=shift)}
     return call(_inference, "batch_norm", values, engine, epsilon, activation, per_activation)
 
 
@@ -78,7 +78,7 @@ def _inference(
     function: str,
     operands: dict[str, Operand],
     epsilon: float,
-    activation: str | None,
+    activation: object,
     per_activation: bool,
 ) -> Plan:
     both = [name for name in ("mean", "variance") if name in operands]
@@ -86,7 +86,7 @@ def _inference(
         raise DescriptorError(
             f"{function}: mean and variance must both be given or both be None; got only {both[0]}"
         )
-    if activation not in (None, "relu"):
+    if activation is not None and not (isinstance(activation, str) and activation == "relu"):
         raise DescriptorError(f"{function}: activation must be None or 'relu'; got {activation!r}")
     shape = operands["src"].shape
     operands = _as_channels(function, operands, per_activation)
@@ -146,7 +146,7 @@ def batch_norm_training(
         raise DescriptorError(
             f"{function}: running_mean and running_variance must both be given or both be None"
         )
-    values = given(src=src, scale=scale, shift=shift)
+    values = {"src": src, **given(scale=scale, shift=shift)}
     dst, mean, variance = call(
         _training, function, values, engine, epsilon, activation, per_activation
     )

@@ -159,8 +159,9 @@ def _compiled(
         try:
             plan = planner(function, typed(function, shapes, types), *options)
         except DataTypeError as error:
+            rule = str(error).partition(": ")[2]  # without the operation's name
             raise DataTypeError(
-                f"{function}: {error}; convert arrays of float64 to float32"
+                f"{function}: {rule}; convert arrays of float64 to float32"
             ) from error
         return CompiledCall(opened, plan, names)
 

@@ -33,6 +33,8 @@ def _concat(function: str, operands: dict[str, Operand], axis: int) -> Plan:
     srcs = list(operands.values())
     first = srcs[0]
     place = axis_of(function, axis, first.ndim)
+    if not first.ndim:
+        raise DescriptorError(f"{function}: src0 must have at least one dim; got a number")
     for name, src in operands.items():
         if src.ndim != first.ndim:
             raise DescriptorError(

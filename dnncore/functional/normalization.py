@@ -48,8 +48,8 @@ def layer_norm(
     >>> layer_norm([[1, 3], [10, 10]], scale=[2, 4], epsilon=3).tolist()
     [[-1.0, 2.0], [0.0, 0.0]]
     """
-    return call(_layer, "layer_norm", given(src=src, scale=scale, shift=shift), engine,
-                epsilon, False)  # fmt: skip
+    values = {"src": src, **given(scale=scale, shift=shift)}
+    return call(_layer, "layer_norm", values, engine, epsilon, False)
 
 
 def rms_norm(
@@ -64,18 +64,20 @@ def rms_norm(
     >>> rms_norm([[3, 0, 0, 0]], epsilon=0).tolist()
     [[2.0, 0.0, 0.0, 0.0]]
     """
-    return call(_layer, "rms_norm", given(src=src, scale=scale), engine, epsilon, True)
+    return call(_layer, "rms_norm", {"src": src, **given(scale=scale)}, engine, epsilon, True)
 
 
-def _group(
-    _function: str, operands: dict[str, Operand], groups: int | None, epsilon: float
-) -> Plan:
+def _group(_function: str, operands: dict[str, Operand], groups: int, epsilon: float) -> Plan:
     x = operands["src"].desc
-    count = (max(1, x.dims[1]) if x.ndims > 1 else 1) if groups is None else groups
     op = GroupNormalizationForward(
-        INFERENCE, src=x, dst=x, groups=count, epsilon=epsilon, **vectors(operands)
+        INFERENCE, src=x, dst=x, groups=groups, epsilon=epsilon, **vectors(operands)
     )
     return Plan(op)
+
+
+def _instance(function: str, operands: dict[str, Operand], epsilon: float) -> Plan:
+    x = operands["src"]
+    return _group(function, operands, max(1, x.shape[1]) if x.ndim > 1 else 1, epsilon)
 
 
 def group_norm(
@@ -94,7 +96,7 @@ def group_norm(
     >>> group_norm([[[1], [3], [5], [5]]], 2, epsilon=3).tolist()
     [[[-0.5], [0.5], [0.0], [0.0]]]
     """
-    values = given(src=src, scale=scale, shift=shift)
+    values = {"src": src, **given(scale=scale, shift=shift)}
     return call(_group, "group_norm", values, engine, groups, epsilon)
 
 
@@ -111,5 +113,5 @@ def instance_norm(
     >>> instance_norm([[[1, 3], [5, 5]]], epsilon=3).tolist()
     [[[-0.5, 0.5], [0.0, 0.0]]]
     """
-    values = given(src=src, scale=scale, shift=shift)
-    return call(_group, "instance_norm", values, engine, None, epsilon)
+    values = {"src": src, **given(scale=scale, shift=shift)}
+    return call(_instance, "instance_norm", values, engine, epsilon)

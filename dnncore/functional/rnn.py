@@ -17,6 +17,7 @@ The result is h of the last layer: (T, N, H), or (T, N, 2 H) for bidirectional_c
 
 from __future__ import annotations
 
+from dnncore.algorithms.rules import check_word
 from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.operands import (
     Operand,
@@ -29,6 +30,7 @@ from dnncore.functional.operands import (
     result_desc,
 )
 from dnncore.ops import RNNForward
+from dnncore.ops.rnn import DIRECTIONS
 
 __all__ = ["gru", "lstm", "rnn"]
 
@@ -147,6 +149,7 @@ def _rnn(
     check_rank(function, "src_layer", x, "(T, N, I)", 3)
     check_rank(function, "weights_layer", wide, "(layers, D, I, G, H)", 5)
     check_rank(function, "weights_iter", deep, "(layers, D, H, G, H)", 5)
+    check_word(function, DIRECTIONS, direction=direction)
     width = deep.shape[2] * (2 if direction == "bidirectional_concat" else 1)
     after = {}
     if is_true(function, "states", states):

@@ -34,7 +34,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from dnncore.algorithms.rules import check_finite
+from dnncore.algorithms.rules import check_finite, check_word
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.ops.types import HALF_TYPES, Rows
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -97,8 +97,7 @@ class _Attention(Operation):
             self._fail(
                 f"mask must have 4 dims, each 1 or that of the scores {scores}; got {mask.dims}"
             )
-        if self.causal not in CAUSAL:
-            self._fail(f"causal must be one of {', '.join(CAUSAL)}; got {self.causal!r}")
+        check_word(self.KIND, CAUSAL, causal=self.causal)
         scale = 1.0 / math.sqrt(max(1, q.dims[3])) if self.scale is None else self.scale
         check_finite(self.KIND, scale=scale)
         self._set(scale=float(scale))

@@ -52,7 +52,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from dnncore.algorithms.rules import check_algorithm, check_finite
+from dnncore.algorithms.rules import check_algorithm, check_finite, check_word
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.ops.types import HALF_TYPES, Rows
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -129,12 +129,8 @@ class _RNN(Operation):
     def _check(self) -> None:
         algorithm, direction = self._words
         check_algorithm(self.KIND, algorithm, ALGORITHMS)
-        if direction not in DIRECTIONS:
-            self._fail(f"direction must be one of {', '.join(DIRECTIONS)}; got {direction!r}")
-        if self.activation not in ACTIVATIONS:
-            self._fail(
-                f"activation must be one of {', '.join(ACTIVATIONS)}; got {self.activation!r}"
-            )
+        check_word(self.KIND, DIRECTIONS, direction=direction)
+        check_word(self.KIND, ACTIVATIONS, activation=self.activation)
         check_finite(self.KIND, alpha=self.alpha)
         if self.alpha < 0:
             self._fail(f"alpha must be at least 0, as the gradient needs; got {self.alpha!r}")

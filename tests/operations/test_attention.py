@@ -159,6 +159,7 @@ D = dnn.MemoryDesc
     ({"mask": D((2, 2, 3, 6))},
      "mask must have 4 dims, each 1 or that of the scores (2, 4, 3, 6); got (2, 2, 3, 6)"),
     ({"causal": "left"}, "causal must be one of none, top_left, bottom_right; got 'left'"),
+    ({"causal": np.ones(2)}, "causal must be one of none, top_left, bottom_right; got array"),
     ({"scale": float("inf")}, "scale must be a finite number"),
 ])  # fmt: skip
 def test_rules(changes, message):
@@ -181,6 +182,8 @@ def test_gradients_have_the_dims_of_their_tensors():
 def test_shapes_of_the_function_are_checked():
     with pytest.raises(dnn.DescriptorError, match=r"keys must be .*, of queries' rank"):
         F.scaled_dot_product_attention(normal(2, 3), normal(1, 2, 3), normal(2, 3))
+    with pytest.raises(dnn.DescriptorError, match="queries must be an array in host memory"):
+        F.scaled_dot_product_attention(None, *[normal(2, 3)] * 2)
     with pytest.raises(dnn.DescriptorError, match="mask must have up to 4 dims"):
         F.scaled_dot_product_attention(*[normal(2, 3)] * 3, normal(1, 1, 1, 2, 2))
 

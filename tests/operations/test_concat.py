@@ -83,6 +83,7 @@ def test_factors_are_rounded_down():
     [
         (lambda: F.concat([]), "concat: srcs must be a sequence of arrays"),
         (lambda: F.concat([[1], [[2]]]), "concat: all arrays must have one rank"),
+        (lambda: F.concat([1, 2]), "concat: src0 must have at least one dim; got a number"),
         (lambda: F.concat([[1], [2]], 1), "concat: axis must be an integer from -1 to 0"),
         (lambda: F.shuffle([1, 2, 3], 2, 0), "shuffle: group_size must be a positive divisor"),
         (lambda: F.resample([[[1]]]), "resample: give either size or factors"),

@@ -786,6 +786,18 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.layer_norm([[1.0, 2]], [1]), r"scale must be \(2,\)"),
         (lambda: F.exp(np.zeros((1,) * 13, "f")), "12"),
         (lambda: F.relu(None), "relu: src must"),
+        (lambda: F.batch_norm(None), "batch_norm: src must be an array"),
+        (lambda: F.batch_norm_training(None), "batch_norm_training: src must be an array"),
+        (lambda: F.layer_norm(None), "layer_norm: src must be an array"),
+        (lambda: F.rms_norm(None), "rms_norm: src must be an array"),
+        (lambda: F.group_norm(None, 1), "group_norm: src must be an array"),
+        (lambda: F.group_norm([[[1.0]]], None), "groups must be a positive integer"),
+        (lambda: F.instance_norm(None), "instance_norm: src must be an array"),
+        (lambda: F.batch_norm([[1.0]], activation=np.ones(2)), "activation must be None or 'relu'"),
+        (
+            lambda: F.concat([np.ones(2)]),
+            "concat: src0 must be of type .* got f64; convert arrays of float64 to float32",
+        ),
     ],
 )
 def test_mistakes_are_reported(call, message):

@@ -134,6 +134,10 @@ MESSAGES = {
     "rnn: rnn_weights_projection_qparams need weights_projection, which is absent":
         lambda: dnn.Attributes(
             rnn_weights_projection_qparams=dnn.RNNWeightsQparams()).check(of_integers()),
+    "rnn: direction must be one of left2right, right2left, bidirectional_concat, bidi":
+        lambda: lstm(direction=["left2right"]),
+    "rnn: activation must be one of relu, tanh, logistic; got array":
+        lambda: lstm(activation=np.ones(2)),
     "rnn backward: weights_peephole and diff_weights_peephole must be given together":
         lambda: backward(weights_peephole=desc(1, 1, 3, 5)),
     "rnn backward: diff_src_iter needs src_iter, which is absent":
