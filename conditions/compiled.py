@@ -1,4 +1,4 @@
-"""Records of conditions in functions that numba compiles."""
+"""Records of conditions in tasks, which are translated to LLVM IR."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic, overload
 
 __all__ = ["register"]
 
@@ -15,19 +13,16 @@ WORD, BYTE = ir.IntType(64), ir.IntType(8)
 
 
 def register(decided: Callable[[int, Any], Any], address: int) -> None:
-    """Enable numba to compile calls of `decided`. address: where outcomes are recorded."""
+    """Enable tasks to call `decided`. address: where outcomes are recorded."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def record(_context: Any, number: Any, value: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            truth = context.cast(builder, args[1], signature.args[1], types.boolean)
-            offset = builder.add(builder.shl(args[0], WORD(1)), builder.zext(truth, WORD))
-            place = builder.inttoptr(builder.add(WORD(address), offset), BYTE.as_pointer())
-            builder.store(BYTE(1), place)
-            return args[1]
+    def emit(builder: Any, number: int, value: Any) -> Any:
+        from dnncore_cpu_numba.codegen.numbers_ir import Number, truth
 
-        return value(types.int64, value), emit
+        if not isinstance(value, Number):  # a constant
+            return decided(number, value)
+        offset = builder.add(WORD(2 * number), builder.zext(truth(builder, value).value, WORD))
+        place = builder.inttoptr(builder.add(WORD(address), offset), BYTE.as_pointer())
+        builder.store(BYTE(1), place)
+        return value
 
-    @overload(decided)
-    def typed(number, value):  # type: ignore[no-untyped-def]
-        return lambda number, value: record(number, value)
+    vars(decided)["emit"] = emit

@@ -103,6 +103,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
                 compiled = importlib.import_module("conditions.compiled")
                 compiled.register(module.__dict__[DECIDED], ctypes.addressof(seen))
         super().exec_module(module)
+        if module.__name__ == "dnncore_cpu_numba.codegen.source":
+            module.__dict__["parsed"] = _parsed
         if module.__name__ == "dnncore_opencl.runtime.build":
             _seen(self.folder / opencl.NAME, 2 * opencl.COUNT, START - SPACE_OF_C)
             opencl.attach(module, START - SPACE_OF_C, self.folder)
@@ -110,6 +112,12 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def _read(self) -> tuple[ast.Module, list[Condition]]:
         text = importlib.util.decode_source(self.get_data(self.path))
         return instrumented(Path(self.path).relative_to(ROOT).as_posix(), text)
+
+
+def _parsed(path: str) -> ast.Module:
+    """The instrumented syntax tree of a file, from which tasks are translated."""
+    text = Path(path).read_text(encoding="utf-8")
+    return instrumented(Path(path).relative_to(ROOT).as_posix(), text)[0]
 
 
 @functools.cache

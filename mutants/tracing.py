@@ -1,6 +1,6 @@
 """A pytest plugin: selects and orders tests, and records which tests reach which lines.
 
-Functions that numba compiles execute no line of Python, and many tests use the same compiled
+Tasks, which are compiled, execute no line of Python, and many tests use the same compiled
 kernel. So a native function has the lines of its source and the lines that its compilation
 executes. A test reaches these lines if it requests the function's address. A test reaches all lines
 of a template that it renders.
@@ -209,7 +209,7 @@ def _lines_of(function: Any, root: Path) -> set[tuple[str, int]]:
     waiting = [function]
     while waiting:
         each = waiting.pop()
-        each = getattr(each, "py_func", getattr(each, "_defn", each))
+        each = getattr(each, "function", getattr(each, "emit", each))
         if not isinstance(each, types.FunctionType) or each in seen:
             continue
         seen.add(each)

@@ -118,7 +118,7 @@ def test_a_step_packs_what_its_task_declares():
         Step(fill, {"count": 2, "source": 3}, 1)
 
 
-# -- numba's functions -----------------------------------------------------------------------------
+# -- tasks -----------------------------------------------------------------------------------------
 
 
 @native_function(CALL)
@@ -213,9 +213,9 @@ def stored_as_another_type(params, begin, end):
         (argument_of_another_type, "call: factor is float32; got"),
         (address_of_another_record, "with row: row is address of point; got address of full"),
         (field_of_numbers, r"Unknown attribute 'x' of type address of sizes of full"),
-        (item_of_a_number, "numba cannot compile"),
+        (item_of_a_number, "int64 has no items"),
         (unknown_method, "Unknown attribute 'fill' of type record call"),
-        (stored_as_another_type, "numba cannot compile"),
+        (stored_as_another_type, "expected address of point; got int64"),
     ],
 )
 def test_other_uses_fail_when_a_task_is_compiled(function, message):

@@ -15,22 +15,22 @@ import pytest
 import dnncore as dnn
 from dnncore.store import DiskStore
 
-numba = pytest.importorskip("numba")
+pytest.importorskip("numba")
 
-from dnncore_cpu_numba.codegen import native  # noqa: E402
-from dnncore_cpu_numba.codegen.call_schema import Record  # noqa: E402
-from dnncore_cpu_numba.codegen.isa import BEST  # noqa: E402
-from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest  # noqa: E402
-from dnncore_cpu_numba.codegen.pointers import (  # noqa: E402
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest
+from dnncore_cpu_numba.codegen.pointers import (
     load_f32,
     load_i64,
     store_f32,
     store_i64,
 )
-from dnncore_cpu_numba.codegen.task import task  # noqa: E402
-from dnncore_cpu_numba.runtime import pool as pool_module  # noqa: E402
-from dnncore_cpu_numba.runtime.pool import pool  # noqa: E402
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table  # noqa: E402
+from dnncore_cpu_numba.codegen.task import task
+from dnncore_cpu_numba.runtime import pool as pool_module
+from dnncore_cpu_numba.runtime.pool import pool
+from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table
 
 CPU = dnn.engine("cpu")
 
@@ -436,10 +436,9 @@ def test_a_forked_child_works(tmp_path):
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def test_numbas_errors_are_wrapped():
-    with pytest.raises(dnn.BuildError, match=r"numba cannot compile task .*cannot_compile") as info:
+def test_errors_of_translations_are_wrapped():
+    with pytest.raises(dnn.BuildError, match=r"cannot compile task .*cannot_compile: Unknown attr"):
         Program(lambda: [Step(cannot_compile, {"dst": 0}, 1)], 1)
-    assert isinstance(info.value.__cause__, numba.core.errors.NumbaError)
 
 
 def test_llvms_errors_are_wrapped():

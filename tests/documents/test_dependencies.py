@@ -4,21 +4,15 @@ If a test fails after an update, adapt the place that it names and the bounds in
 """
 
 import importlib.metadata
-import inspect
 import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-codegen = pytest.importorskip("numba.core.codegen")
-compiler = pytest.importorskip("numba.core.compiler")
 compiler_lock = pytest.importorskip("numba.core.compiler_lock")
-registry = pytest.importorskip("numba.core.registry")
-types = pytest.importorskip("numba.core.types")
 
 ROOT = Path(__file__).parents[2]
-TASK = "codegen/task.py of cpu_numba"
 
 
 def bounds(name):
@@ -37,29 +31,6 @@ def test_a_package_with_used_private_names_has_an_upper_bound(name):
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(f"{name} is not installed")
     assert version in bounds(name), f"{name} {version} is outside of the tested versions"
-
-
-def twice(x):
-    return x + x
-
-
-def test_a_compiled_library_has_the_names_by_which_tasks_are_linked():
-    flags = compiler.Flags()
-    for name in ("no_compile", "no_cpython_wrapper", "no_cfunc_wrapper"):
-        assert hasattr(flags, name), f"numba's flags lack {name}; {TASK} sets it"
-        setattr(flags, name, True)
-    target = registry.cpu_target
-    compiled = compiler.compile_extra(
-        target.typing_context, target.target_context, twice, (types.int64,), None, flags, locals={}
-    )
-    for name in ("_final_module", "_linking_libraries", "_get_module_for_linking"):
-        assert hasattr(compiled.library, name), f"numba's libraries lack {name}; {TASK} uses it"
-
-
-def test_the_machine_that_numba_optimises_for_can_be_replaced():
-    generator = registry.cpu_target.target_context.codegen()
-    assert hasattr(generator, "_tm"), f"numba's code generator lacks _tm; {TASK} replaces it"
-    assert "_tm" in inspect.getsource(codegen), f"numba does not read _tm; {TASK} replaces it"
 
 
 def test_the_lock_of_the_compiler_can_be_held():

@@ -4,16 +4,17 @@ Each access takes one or a few LLVM instructions. Indices count elements. Bounds
 that LLVM can vectorise loops. Integers are widened to 64 bits on load and truncated on store.
 """
 
-# ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
-
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from dnncore_cpu_numba.codegen.call_schema import CallMismatch
+from dnncore_cpu_numba.codegen.numbers_ir import Number, cast, number, truth
 from dnncore_cpu_numba.codegen.type_conversion import (
     STORED,
     as_f32,
@@ -26,22 +27,35 @@ from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I16, I32, I64, bytes_of
 _F64 = ir.DoubleType()
 
 
+class Emitted:
+    """A function that tasks can call. emit: a function (builder, *values) that emits LLVM IR.
+
+    It receives numbers and constants of Python, and returns a number or None.
+    """
+
+    def __init__(self, emit):
+        self.emit = emit
+        self.__doc__ = emit.__doc__
+
+    if TYPE_CHECKING:
+        # Tasks call it, Python does not.
+        __call__: Callable[..., Any]
+
+
 def emitted(result, *parameters):
     """Decorate a function (builder, *values) that emits LLVM IR. Tasks can call the result.
 
-    result, parameters: numba's types.
+    result, parameters: numba's types, to which arguments are converted.
     """
 
     def decorate(emit):
-        def codegen(context, builder, signature, args):
-            return emit(builder, *args)
-
-        @intrinsic
         @functools.wraps(emit)
-        def typed(typingctx, *args):
-            return result(*parameters), codegen
+        def converted(builder, *args):
+            given = zip(args, parameters, strict=True)
+            value = emit(builder, *(cast(builder, each, kind).value for each, kind in given))
+            return None if result is types.void else Number(value, result)
 
-        return typed
+        return Emitted(converted)
 
     return decorate
 
@@ -174,36 +188,27 @@ def load_input(builder, address, index):
     return _mark(builder, builder.load(_pointer(builder, address, index, F32), align=4), _INPUTS)
 
 
-def _number(stream):
-    known = isinstance(stream, types.IntegerLiteral) and 0 <= stream.literal_value < _STREAMS
-    return stream.literal_value if known else None
+def _check_stream(stream):
+    if type(stream) is not int or not 0 <= stream < _STREAMS:
+        raise CallMismatch(f"a stream is a constant below {_STREAMS}; got {stream}")
 
 
-@intrinsic
-def load_stream(typingctx, stream, address, index):
-    """Load a float32. stream: a literal number; other streams of the function do not overlap."""
-    if (number := _number(stream)) is None:
-        return None
-
-    def codegen(context, builder, signature, args):
-        load = builder.load(_pointer(builder, args[1], args[2], F32), align=4)
-        return _mark(builder, load, number)
-
-    return types.float32(stream, types.int64, types.int64), codegen
+@Emitted
+def load_stream(builder, stream, address, index):
+    """Load a float32. stream: a constant; other streams of the function do not overlap."""
+    _check_stream(stream)
+    place, at = (cast(builder, each, types.int64).value for each in (address, index))
+    load = builder.load(_pointer(builder, place, at, F32), align=4)
+    return Number(_mark(builder, load, stream), types.float32)
 
 
-@intrinsic
-def store_stream(typingctx, stream, address, index, value):
+@Emitted
+def store_stream(builder, stream, address, index, value):
     """Store a float32. stream: as in `load_stream`."""
-    if (number := _number(stream)) is None:
-        return None
-
-    def codegen(context, builder, signature, args):
-        store = builder.store(args[3], _pointer(builder, args[1], args[2], F32), align=4)
-        _mark(builder, store, number)
-        return context.get_dummy_value()
-
-    return types.void(stream, types.int64, types.int64, types.float32), codegen
+    _check_stream(stream)
+    place, at = (cast(builder, each, types.int64).value for each in (address, index))
+    x = cast(builder, value, types.float32).value
+    _mark(builder, builder.store(x, _pointer(builder, place, at, F32), align=4), stream)
 
 
 f32_to_bits = _bitcast(types.float32, types.int32, I32)
@@ -212,19 +217,17 @@ f64_to_bits = _bitcast(types.float64, types.int64, I64)
 bits_to_f64 = _bitcast(types.int64, types.float64, _F64)
 
 
-@intrinsic
-def chosen(typingctx, condition, yes, no):
+@Emitted
+def chosen(builder, condition, yes, no):
     """Return `yes` where the condition, a number, is not 0, else `no`: without a branch."""
-
-    def codegen(context, builder, signature, args):
-        zero = ir.Constant(args[0].type, 0.0)
-        return builder.select(builder.fcmp_unordered("!=", args[0], zero), args[1], args[2])
-
-    return yes(condition, yes, no), codegen
+    first = number(yes)
+    others = cast(builder, no, first.kind).value
+    is_set = truth(builder, number(condition)).value
+    return Number(builder.select(is_set, first.value, others), first.kind)
 
 
 @emitted(types.int64, types.int64)
-def address(builder, value):
+def address(builder, value):  # noqa: ARG001 - all emitters have it
     """Return the address of a record, or of numbers in a field, as an int64."""
     return value
 
@@ -240,16 +243,12 @@ def room(builder, slots):
     return builder.ptrtoint(place, I64)
 
 
-@intrinsic
-def stack(typingctx, count):
-    """Return the address of `count` int64 on the stack. The count must be a literal number.
+@Emitted
+def stack(builder, count):
+    """Return the address of `count` int64 on the stack. The count must be a constant.
 
     The memory is valid until the task returns.
     """
-    if not isinstance(count, types.IntegerLiteral):
-        return None
-
-    def codegen(context, builder, signature, args):
-        return room(builder, count.literal_value)
-
-    return types.int64(count), codegen
+    if type(count) is not int:
+        raise CallMismatch("the size of memory on the stack is a constant")
+    return Number(room(builder, count), types.int64)

@@ -1,8 +1,9 @@
-"""Tasks: the native functions of this backend's steps, written in Python for numba.
+"""Tasks: the native functions of this backend's steps, written in Python.
 
 A task is `void task(params, begin, end)`. It computes the work items [begin, end) and reads its
 pointers, sizes and constants from the record `params`. It may run on any thread. It must not raise,
-allocate or access Python objects. Other native functions have other arguments.
+allocate or access Python objects. Other native functions have other arguments. `translation.py`
+states which part of Python they use.
 """
 
 from __future__ import annotations
@@ -12,35 +13,30 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
-import numba
-from llvmlite import ir
-from numba.core import registry, types
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.errors import NumbaError
+from numba import types
 
 from dnncore.backend import BuildError
-from dnncore_cpu_numba.codegen import front_end, native
+from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Pointer, Record
-from dnncore_cpu_numba.codegen.call_typing import numba_type
-from dnncore_cpu_numba.codegen.isa import BEST
-from dnncore_cpu_numba.codegen.vector_ir import I64, float_of
+from dnncore_cpu_numba.codegen.translation import Inlined, translated
 
 # Sums may be reordered for vectorisation. NaN and infinities follow IEEE 754.
 FASTMATH = {"reassoc", "nsz", "arcp", "contract"}
 
-_INLINED: dict[str, Any] = {
-    "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
-    "pipeline_class": front_end.Passes,
-}  # fmt: skip
 
-device = numba.njit(error_model="numpy", fastmath=FASTMATH, **_INLINED)
-"""Decorator of functions that tasks call. They are inlined."""
+def device(function: Callable[..., Any]) -> Any:
+    """Decorate a function that tasks call. It is inlined."""
+    return Inlined(function, frozenset(FASTMATH))
 
-exact = numba.njit(error_model="numpy", fastmath={"contract", "nsz"}, **_INLINED)
-"""Like `device`, but keeps the order of operations. Products and sums may be fused."""
 
-stepwise = numba.njit(error_model="numpy", fastmath={"nsz"}, **_INLINED)
-"""Like `exact`, but rounds each product."""
+def exact(function: Callable[..., Any]) -> Any:
+    """Decorate like `device`. The order of operations is kept; products and sums may be fused."""
+    return Inlined(function, frozenset({"contract", "nsz"}))
+
+
+def stepwise(function: Callable[..., Any]) -> Any:
+    """Decorate like `exact`. Each product is rounded."""
+    return Inlined(function, frozenset({"nsz"}))
 
 
 TASK = Record("task", ("params", "address"), ("begin end", "index"))
@@ -80,11 +76,10 @@ class Task:
     def llvm_text(self, symbol: str) -> str:
         """Return the optimised LLVM assembly of a module that defines the task as `symbol`."""
         try:
-            return str(_llvm_text(self, symbol))
-        except (NumbaError, CallMismatch) as error:
-            raise BuildError(
-                f"cpu_numba: numba cannot compile task {self.name}: {error}"
-            ) from error
+            text = translated(self.function, self.arguments, self.result, self.fastmath, symbol)
+        except (TypeError, ValueError, AttributeError) as error:  # `CallMismatch` is a TypeError
+            raise BuildError(f"cpu_numba: cannot compile task {self.name}: {error}") from error
+        return native.optimized(llvm.parse_assembly(text))
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -101,47 +96,3 @@ def native_function(
 ) -> Callable[..., Task]:
     """Decorate a function as a native function. Its arguments are the fields of a record."""
     return lambda function: Task(function, arguments, fastmath, result=result)
-
-
-@global_compiler_lock
-def _llvm_text(task: Task, symbol: str) -> str:
-    module, fndesc = front_end.translate(
-        task.function,
-        tuple(numba_type(field.kind) for field in task.arguments.fields.values()),
-        task.result,
-        task.fastmath,
-        native.machine(BEST),
-    )
-    exported = _export(registry.cpu_target.target_context, fndesc, task.arguments, symbol)
-    module.link_in(llvm.parse_assembly(str(exported)))
-    for function in module.functions:
-        if not function.is_declaration and function.name != symbol:
-            function.linkage = "internal"
-    return native.optimized(module)
-
-
-def _export(context: Any, fndesc: Any, arguments: Record, symbol: str) -> ir.Module:
-    """Wrap numba's calling convention in a C function. The status is ignored: tasks never fail."""
-    module = context.create_module(symbol)
-    inner = ir.Function(
-        module,
-        context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes),
-        fndesc.llvm_func_name,
-    )
-    slots = [I64] * len(fndesc.argtypes)
-    has_result = fndesc.restype is types.int64
-    outer_type = ir.FunctionType(I64 if has_result else ir.VoidType(), slots)
-    outer = ir.Function(module, outer_type, symbol)
-    builder = ir.IRBuilder(outer.append_basic_block("entry"))
-    values = [
-        float_of(builder, slot) if field.kind == "float32" else slot
-        for field, slot in zip(arguments.fields.values(), outer.args, strict=True)
-    ]
-    _, value = context.call_conv.call_function(
-        builder, inner, fndesc.restype, fndesc.argtypes, values
-    )
-    if has_result:
-        builder.ret(value)
-    else:
-        builder.ret_void()
-    return module

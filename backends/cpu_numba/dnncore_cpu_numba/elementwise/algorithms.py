@@ -33,6 +33,7 @@ from dnncore_cpu_numba.codegen.pointers import (
     store_pair_bf16,
 )
 from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function
+from dnncore_cpu_numba.codegen.translation import Inlined
 from dnncore_cpu_numba.codegen.type_conversion import HALVES, STORED
 from dnncore_cpu_numba.codegen.vector_ir import bytes_of
 from dnncore_cpu_numba.elementwise import formulas
@@ -258,9 +259,9 @@ def _zip(name: str, *functions: Callable[..., Any]) -> Task:
     return _stages(name, *map(elements, inlined), zipped=True, splat=splat(inlined[0]))
 
 
-def _inlined(functions: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
+def _inlined(functions: Sequence[Any]) -> list[Any]:
     """Return the functions. Python functions are compiled with `exact`."""
-    return [f if hasattr(f, "py_func") else exact(f) for f in functions]
+    return [f if isinstance(f, Inlined) else exact(f) for f in functions]
 
 
 def _tasks(

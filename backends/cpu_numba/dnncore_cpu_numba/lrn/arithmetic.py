@@ -99,7 +99,7 @@ def _are_moderate(params, base, count):
     """Whether all bases are moderate."""
     low, bits = params.low, np.int32(0)
     for i in range(count):
-        bits |= _distance(load_f32(base, i), low)
+        bits = np.int32(bits | _distance(load_f32(base, i), low))
     return bits & params.outside == 0
 
 
@@ -208,7 +208,7 @@ def finish_forward(params, src, base, own, total, count):
     for i in range(count):
         x = k + load_f32(total, i)
         store_f32(base, i, x)
-        bits |= _distance(x, low)
+        bits = np.int32(bits | _distance(x, low))
     _multiply(params, src, base, total, count, bits & params.outside == 0)
 
 
