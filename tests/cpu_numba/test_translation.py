@@ -69,6 +69,8 @@ def loops(a, b, x, y):
         last = last * weight + y
     for _ in range(3, a - 90):
         total = 0
+    for i in range(a, -4, -3):
+        turns = 10 * turns + i
     return total, turns, last, n
 
 

@@ -4,15 +4,11 @@ Tasks use a small part of Python: assignments, `if`, `while`, `for` over `range`
 `break`, `return`, numbers, tuples of them, records, and calls of functions that `task.py`,
 `pointers.py` or `numbers_ir.py` declare. Called functions are inlined. What Python knows at the
 translation, such as a global variable, is a constant. Branches on constants are resolved.
-
-A variable that is assigned once is a value. Others have memory on the stack for each kind of number
-that they hold; LLVM turns it into registers.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +19,9 @@ from numba import types as kinds
 from dnncore_cpu_numba.codegen import call_typing, numbers_ir
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Record
-from dnncore_cpu_numba.codegen.numbers_ir import Address, Number, cast, is_constant, number
-from dnncore_cpu_numba.codegen.source import body_of, names_assigned_twice, parameters, tree_of
+from dnncore_cpu_numba.codegen.numbers_ir import Number, cast, number
+from dnncore_cpu_numba.codegen.source import body_of
+from dnncore_cpu_numba.codegen.variables import Variables, is_held
 from dnncore_cpu_numba.codegen.vector_ir import I64
 
 _FAST = ("fadd", "fsub", "fmul", "fdiv", "fcmp_ordered", "fcmp_unordered")
@@ -66,11 +63,9 @@ def translated(
     arguments: the parameters. result: numba's type void or int64. Raises `CallMismatch`.
     """
     module = ir.Module(symbol)
-    module.triple = ""
     returned = ir.VoidType() if result is kinds.void else I64
     kind = ir.FunctionType(returned, [I64] * len(arguments.fields))
     outer = ir.Function(module, kind, symbol)
-    # Allocations have their own block, so that they precede all that is emitted.
     builder = _Builder(outer.append_basic_block("entry"))
     values = [
         Number(vir.float_of(builder, slot) if field.kind == "float32" else slot,
@@ -108,37 +103,15 @@ def inlined(
         builder.fastmath = before
 
 
-class _Slot:
-    """A variable in memory."""
-
-    __slots__ = ("kind", "pointer")
-
-    def __init__(self, pointer: Any, kind: Any) -> None:
-        self.pointer = pointer
-        self.kind = kind
-
-
-class _Body:
+class _Body(Variables):
     """The translation of one call of a function."""
 
     def __init__(
         self, builder: _Builder, function: Callable[..., Any], arguments: Sequence[Any]
     ) -> None:
-        self.builder = builder
-        self.function = function
-        self.tree = tree_of(function)
-        self.held = names_assigned_twice(self.tree)
-        self.slots: dict[tuple[Any, ...], _Slot] = {}
-        self.local: dict[str, Any] = {}
+        super().__init__(builder, function, arguments)
         self.returns: list[tuple[Any, Any]] = []  # block, value
-        self.breaks: list[list[tuple[Any, dict[str, Any]]]] = []
-        cells = function.__closure__ or ()
-        self.closure = dict(zip(function.__code__.co_freevars, cells, strict=True))
-        names = parameters(self.tree)
-        if len(arguments) != len(names):
-            raise CallMismatch(f"{function.__name__} has {names}; got {len(arguments)} arguments")
-        for name, value in zip(names, arguments, strict=True):
-            self.assign(name, value)
+        self.breaks: list[list[tuple[Any, dict[str, Any]]] | None] = []  # block, variables
 
     def value(self) -> Any:
         """Emit the body and return the function's value."""
@@ -159,110 +132,7 @@ class _Body:
 
     def leave(self, value: Any) -> None:
         """Return from the function."""
-        self.returns.append((self.builder.block, value))
-        self.builder.unreachable()  # `joined` replaces it
-
-    def joined(self, ways: Sequence[tuple[Any, Any]]) -> Any:
-        """Let blocks that end as unreachable continue at one block. Returns their common value."""
-        for block, _ in ways:
-            block.instructions.pop()
-            block.terminator = None
-        done = self.builder.append_basic_block("joined")
-        value = self.met([block for block, _ in ways], [value for _, value in ways], done)
-        for block, _ in ways:
-            self.builder.position_at_end(block)
-            self.builder.branch(done)
-        self.builder.position_at_end(done)
-        return value
-
-    def met(self, blocks: Sequence[Any], values: Sequence[Any], done: Any) -> Any:
-        """Return the value at `done`, to which unfinished blocks with these values lead."""
-        first = values[0]
-        if isinstance(first, tuple):
-            return tuple(self.met(blocks, each, done) for each in zip(*values, strict=True))
-        if all(value is first for value in values):
-            return first
-        kind = numbers_ir.common([number(value).kind for value in values])
-        kind = kinds.int64 if isinstance(kind, Address) and kind.field else kind
-        with self.builder.goto_block(done):
-            phi = self.builder.phi(numbers_ir.ir_type(kind))
-        for block, value in zip(blocks, values, strict=True):
-            self.builder.position_at_end(block)
-            phi.add_incoming(cast(self.builder, value, kind).value, block)
-        return Number(phi, kind)
-
-    # -- variables ---------------------------------------------------------------------------------
-
-    def assign(self, name: str, value: Any) -> None:
-        """Give a variable another value. Nothing reads `_`."""
-        if name != "_":
-            self.local[name] = self.stored((name,), value) if name in self.held else value
-
-    def stored(self, place: tuple[Any, ...], value: Any) -> Any:
-        """Store a value in memory, if it is a number or a tuple of these."""
-        if isinstance(value, tuple):
-            return tuple(self.stored((*place, i), each) for i, each in enumerate(value))
-        if not (isinstance(value, Number) or is_constant(value)):
-            return value
-        given = number(value)
-        slot = self.slots.get((*place, given.kind))
-        if slot is None:
-            with self.builder.goto_entry_block():
-                pointer = self.builder.alloca(numbers_ir.ir_type(given.kind))
-            slot = self.slots[*place, given.kind] = _Slot(pointer, given.kind)
-        self.builder.store(given.value, slot.pointer)
-        return slot
-
-    def loaded(self, bound: Any) -> Any:
-        """Return the present value of what a name is bound to."""
-        if isinstance(bound, tuple):
-            return tuple(map(self.loaded, bound))
-        if isinstance(bound, _Slot):
-            return Number(self.builder.load(bound.pointer), bound.kind)
-        return bound
-
-    def name(self, name: str) -> Any:
-        """Return the value of a variable of the function, or a constant."""
-        if name in self.local:
-            return self.loaded(self.local[name])
-        if name in self.closure:
-            return self.closure[name].cell_contents
-        known = self.function.__globals__
-        if name in known:
-            return known[name]
-        if hasattr(builtins, name):
-            return getattr(builtins, name)
-        raise CallMismatch(f"{name} has no value")
-
-    def continued(self, ways: Sequence[tuple[Any, dict[str, Any]]], done: Any) -> None:
-        """Continue at `done` after unfinished blocks. Variables keep the kinds that they share."""
-        known = {name: None for _, local in ways for name in local}
-        self.local = {}
-        for name in known:
-            bound = [local[name] for _, local in ways if name in local]
-            if all(each is bound[0] for each in bound):
-                if len(bound) == len(ways) or isinstance(bound[0], _Slot | tuple):
-                    self.local[name] = bound[0]
-            elif len(bound) == len(ways):
-                self.local[name] = self.same((name,), [block for block, _ in ways], bound)
-        for block, _ in ways:
-            self.builder.position_at_end(block)
-            self.builder.branch(done)
-        self.builder.position_at_end(done)
-
-    def same(self, place: tuple[Any, ...], blocks: Sequence[Any], bound: Sequence[Any]) -> Any:
-        """Store different bindings of a variable at the ends of blocks as one kind."""
-        if isinstance(bound[0], tuple):
-            parts = enumerate(zip(*bound, strict=True))
-            return tuple(self.same((*place, i), blocks, each) for i, each in parts)
-        if not all(isinstance(each, _Slot) for each in bound):
-            return None
-        kind = numbers_ir.common([each.kind for each in bound])
-        slot = bound[0]
-        for block, each in zip(blocks, bound, strict=True):
-            self.builder.position_at_end(block)
-            slot = self.stored(place, cast(self.builder, self.loaded(each), kind))
-        return slot
+        self.returns.append((self.wait(), value))
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -288,19 +158,20 @@ class _Body:
                 self.expression(value)
             case ast.If(test, body, other):
                 self.branches(test, body, other)
-            case ast.For(target, ast.Call(ast.Name("range"), args), body):
+            case ast.For(target, ast.Call(ast.Name("range"), args), body, []):
                 self.counted(target, [self.expression(arg) for arg in args], body)
-            case ast.For(target, items, body):
+            case ast.For(target, items, body, []):
+                self.breaks.append(None)
                 for each in self.expression(items):
                     self.target(target, each)
                     self.statements(body)
-            case ast.While(test, body):
+                self.breaks.pop()
+            case ast.While(test, body, []):
                 self.loop(lambda: self.condition(test), lambda: self.statements(body))
             case ast.Return(value):
                 self.leave(self.expression(value) if value else None)
-            case ast.Break():
-                self.breaks[-1].append((self.builder.block, dict(self.local)))
-                self.builder.unreachable()  # `loop` replaces it
+            case ast.Break() if self.breaks[-1] is not None:
+                self.breaks[-1].append((self.wait(), self.local))
             case ast.Pass():
                 pass
             case _:
@@ -344,10 +215,12 @@ class _Body:
         builder = self.builder
         start, stop, step = (0, *args, 1)[-3:] if len(args) == 1 else (*args, 1)[:3]
         first, last, by = (cast(builder, each, kinds.int64).value for each in (start, stop, step))
-        distance = builder.sub(last, first)
-        if step != 1:
-            rest = builder.icmp_signed(">", builder.srem(distance, by), I64(0))
-            distance = builder.add(builder.sdiv(distance, by), builder.zext(rest, I64))
+        down = isinstance(step, int) and step < 0
+        distance = builder.sub(first, last) if down else builder.sub(last, first)
+        if step not in (1, -1):
+            size = I64(-step) if down else by
+            rest = builder.icmp_signed(">", builder.srem(distance, size), I64(0))
+            distance = builder.add(builder.sdiv(distance, size), builder.zext(rest, I64))
         entering = builder.block
         left: list[Any] = []
         place: list[Any] = []
@@ -385,36 +258,24 @@ class _Body:
         if not self.builder.block.is_terminated:
             self.repeated(before)
             self.builder.branch(head)
-        after, leaving = dict(self.local), self.breaks.pop()
+        after, leaving = self.local, self.breaks.pop() or []
+        for block, self.local in leaving:
+            self.open_again(block)
+            self.repeated(before)
+            self.builder.branch(done)
         self.builder.position_at_end(done)
-        held = {name: each for name, each in after.items() if isinstance(each, _Slot | tuple)}
-        self.local = held | before
-        if leaving:
-            for block, _ in leaving:
-                block.instructions.pop()
-                block.terminator = None
-                self.builder.position_at_end(block)
-                self.repeated(before)
-                self.builder.branch(done)
-            self.builder.position_at_end(done)
-        elif endless:
+        self.local = {name: each for name, each in after.items() if is_held(each)} | before
+        if endless and not leaving:
             self.builder.unreachable()
-
-    def repeated(self, before: dict[str, Any]) -> None:
-        """Store variables that have changed their kind as they were before the loop."""
-        for name, bound in before.items():
-            now = self.local[name]
-            if now is not bound and isinstance(bound, _Slot):
-                value = cast(self.builder, self.loaded(now), bound.kind)
-                if numbers_ir.common([bound.kind, now.kind]) != bound.kind:
-                    raise CallMismatch(f"{name} is {bound.kind} and {now.kind} in a loop")
-                self.builder.store(value.value, bound.pointer)
 
     # -- expressions -------------------------------------------------------------------------------
 
     def condition(self, node: ast.expr) -> Any:
         """Return whether an expression is true, as a constant or as a bit."""
-        value = self.expression(node)
+        if isinstance(node, ast.BoolOp):
+            value = self.short(isinstance(node.op, ast.And), node.values, self.condition)
+        else:
+            value = self.expression(node)
         if isinstance(value, Number):
             return numbers_ir.truth(self.builder, value).value
         return bool(value)
@@ -441,7 +302,7 @@ class _Body:
                 return self.choice(test, lambda: self.expression(body),
                                    lambda: self.expression(other))  # fmt: skip
             case ast.BoolOp(op, values):
-                return self.short(isinstance(op, ast.And), values)
+                return self.short(isinstance(op, ast.And), values, self.bit)
             case ast.UnaryOp(op, operand):
                 return numbers_ir.unary(self.builder, type(op), self.expression(operand))
             case ast.Subscript(base, place):
@@ -483,18 +344,28 @@ class _Body:
             result = numbers_ir.binary(self.builder, ast.BitAnd, result, each)
         return result
 
-    def short(self, every: bool, values: Sequence[ast.expr]) -> Any:
-        """Return the result of `and` (every) or `or`, a truth."""
+    def bit(self, node: ast.expr) -> Any:
+        """Return the value of an expression that is a truth, as `condition`."""
+        value = self.expression(node)
+        if isinstance(value, Number) and value.kind is kinds.boolean:
+            return value.value
+        if not isinstance(value, bool):
+            raise CallMismatch(f"operands of `and` and `or` are truths; got {ast.unparse(node)}")
+        return value
+
+    def short(
+        self, every: bool, values: Sequence[ast.expr], take: Callable[[ast.expr], Any]
+    ) -> Any:
+        """Return the truth of `and` (every) or `or`. take: `condition` or `bit`."""
         first, *others = values
-        condition = self.condition(first)
+        condition = take(first)
         if isinstance(condition, bool):
-            return self.short(every, others) if others and condition is every else condition
-        known = Number(condition, kinds.boolean)
+            return self.short(every, others, take) if others and condition is every else condition
         if not others:
-            return known
+            return Number(condition, kinds.boolean)
 
         def rest() -> Any:
-            return self.short(every, others)
+            return self.short(every, others, take)
 
         def settled() -> Any:
             return not every
@@ -516,8 +387,7 @@ class _Body:
         for block, value in zip(ways, values, strict=True):
             self.builder.position_at_end(block)
             result = value()
-            results.append((self.builder.block, result))
-            self.builder.unreachable()
+            results.append((self.wait(), result))
         return self.joined(results)
 
     def call(self, node: ast.Call) -> Any:
@@ -525,7 +395,7 @@ class _Body:
         function = self.expression(node.func)
         arguments = [self.expression(each) for each in node.args]
         named = {str(each.arg): self.expression(each.value) for each in node.keywords}
-        if isinstance(function, Inlined):
+        if isinstance(function, Inlined) and not named:
             return inlined(self.builder, function.function, function.fastmath, arguments)
         emit = getattr(function, "emit", None) or numbers_ir.FUNCTIONS.get(function)
         if emit is None:
