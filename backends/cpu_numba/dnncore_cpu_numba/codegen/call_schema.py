@@ -11,7 +11,7 @@ the rows of a table are therefore blocks of 64-bit *slots*. A `Record` declares 
     )
 
 All uses refer to the declaration. Python packs values by name (`Record.pack`). LLVM IR is emitted
-by name (`vector_ir.py`). Functions that numba compiles read fields and call by name
+by name (`vector_ir.py`). Tasks read fields and call by name
 (`call_typing.py`). A value, field or argument that is not declared raises `CallMismatch`, or
 `BuildError` while a task is compiled.
 """
@@ -121,7 +121,7 @@ class Record:
                 self._size = None if count is None else self.size + count
 
     if TYPE_CHECKING:
-        # Functions that numba compiles use these methods. `call_typing.py` defines them.
+        # Tasks use these methods. `call_typing.py` defines them.
         at: Callable[[Any], Any]
         call: Callable[..., Any]
         room: Callable[[], Any]

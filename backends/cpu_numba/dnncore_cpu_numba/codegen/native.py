@@ -1,8 +1,8 @@
 """Native code: compiles LLVM assembly and returns the function's address, with a store on disk.
 
-All code that this backend executes is C functions whose arguments are 64-bit integers. Numba
-translates tasks to LLVM assembly; microkernels are emitted as LLVM assembly. This module compiles
-both. Loading a stored object takes about a millisecond and does not need numba's compiler. A
+All code that this backend executes is C functions whose arguments are 64-bit integers. Tasks
+are translated to LLVM assembly; microkernels are emitted as LLVM assembly. This module compiles
+both. Loading a stored object takes about a millisecond and does not need the compiler. A
 function is unloaded when no program uses it and many other functions were loaded after it.
 """
 

@@ -2,7 +2,7 @@
 
     sums[i] = both(sums[i], each(src[i * stride]), each(src[i * stride + 1]), ...)    for all rows i
 
-The kernel is a native function of `FOLD_CALL`. It is emitted because numba does not vectorise loops
+The kernel is a native function of `FOLD_CALL`. It is emitted because LLVM does not vectorise loops
 as short as a row.
 """
 

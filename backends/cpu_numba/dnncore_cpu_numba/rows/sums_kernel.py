@@ -1,6 +1,6 @@
 """The kernel that sums the rows or the columns of a tile, in registers.
 
-A kernel is a native function of `SUMS_CALL`. It is emitted because numba does not vectorise loops
+A kernel is a native function of `SUMS_CALL`. It is emitted because LLVM does not vectorise loops
 as short as a row, and converts elements of half types one by one. The sums of a row or column are
 
     plain       sum of x
