@@ -165,8 +165,10 @@ def unknown_statement(params, begin, end):
     del params
 
 
-def unknown_name(params, begin, end):
-    store_f64(params.x, 0, nothing)  # noqa: F821
+def name_of_one_branch(params, begin, end):
+    if begin > 1:
+        once = 1.0
+    store_f64(params.x, 0, once)
 
 
 def another_kind_in_a_loop(params, begin, end):
@@ -189,7 +191,7 @@ def size_at_run_time(params, begin, end):
     [
         (unknown_function, "tasks cannot call print"),
         (unknown_statement, "tasks cannot use Delete"),
-        (unknown_name, "nothing has no value"),
+        (name_of_one_branch, "once has no value"),
         (another_kind_in_a_loop, "total is int64 and float64 in a loop"),
         (too_few_arguments, r"clipped_half has \('x', 'most'\); got 1 arguments"),
         (size_at_run_time, "the size of memory on the stack is a constant"),
