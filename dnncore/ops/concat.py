@@ -64,21 +64,22 @@ class Concat(Sources):
         None if there is no such descriptor: dst has the format `any`, or the part begins or ends
         inside a block.
         """
-        found: list[MemoryDesc | None] = []
-        for desc, start in zip(self.srcs, self.starts, strict=True):
-            offsets = [0] * desc.ndims
-            offsets[self.axis] = start
-            try:
-                place = self.dst.submemory(desc.dims, offsets)
-            except DescriptorError:
-                place = None
-            found.append(place)
-        return found
+        return tuple(map(self._place, self.srcs, self.starts))
+
+    def _place(self, desc: MemoryDesc, start: int) -> MemoryDesc | None:
+        offsets = [0] * desc.ndims
+        offsets[self.axis] = start
+        try:
+            return self.dst.submemory(desc.dims, offsets)
+        except DescriptorError:
+            return None
 
     def place_of(self, name: str) -> MemoryDesc | None:
         """Return the part of dst in which a source may already lie; None if there is none."""
-        place = self.places[int(name.removeprefix("src"))] if name != "dst" else None
-        own: MemoryDesc = getattr(self, name)
+        if name == "dst":
+            return None
+        index, own = int(name.removeprefix("src")), getattr(self, name)
+        place = self._place(own, self.starts[index])
         return place if place and own.with_offset0(0) == place.with_offset0(0) else None
 
     @property

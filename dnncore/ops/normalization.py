@@ -19,7 +19,8 @@ with averages over the set of each statistic. With `use_global_stats`, mean and 
 depend on src, and both averages are absent.
 
 The mean and the variance of a set without elements are 0. If epsilon and a variance are 0, results
-are 0 / 0, so NaN.
+are 0 / 0, so NaN. Both are numbers of f32: a variance above 3.4e38, of elements above about 1e19,
+overflows, and results are then 0 or NaN.
 """
 
 from __future__ import annotations

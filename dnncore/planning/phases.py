@@ -43,7 +43,7 @@ def phases(size: int, kernel: int, stride: int, spacing: int, padding: int) -> l
     found = []
     for pixel in range(min(stride, size)):
         reach = pixel + padding
-        fits = (t for t in range(tap_step) if (reach - t * spacing) % stride == 0)
+        fits = (t for t in range(min(tap_step, kernel)) if (reach - t * spacing) % stride == 0)
         tap = next(fits, kernel)  # `kernel` if no tap contributes to these pixels
         found.append(
             Phase(

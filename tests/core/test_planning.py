@@ -183,6 +183,11 @@ def test_phases_are_the_places_that_reach_each_pixel(dim):
     assert all(0 <= phase.tap < dim[1] for phase in phases(*dim))  # of a phase without taps, too
 
 
+def test_long_strides_and_spacings_take_no_longer():
+    taps = [phase.taps for phase in phases(10, 3, 10**9, 10**9 + 1, 0)]
+    assert taps == [1, 1, 1] + [0] * 7  # each tap reaches the pixels after its multiple
+
+
 def test_every_pixel_is_in_one_phase():
     pixels = [p.pixel + p.stride * j for p in phases(7, 1, 3, 1, 0) for j in range(p.pixels)]
     assert sorted(pixels) == list(range(7))

@@ -53,6 +53,20 @@ def test_a_source_elsewhere_in_dst_is_refused():
         primitive(op).execute(cpu.stream(), src0=second, src1=first, dst=dst)
 
 
+def test_many_sources_take_one_look_at_dst_each(monkeypatch):
+    looks = []
+    original = dnn.MemoryDesc.submemory
+
+    def look(*args):
+        looks.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(dnn.MemoryDesc, "submemory", look)
+    op = dnn.Concat(srcs=[dnn.MemoryDesc((2, 1))] * 50, dst=dnn.MemoryDesc((2, 50)), axis=1)
+    assert all(op.place_of(name) is None for name in op.source_names)
+    assert len(looks) == 50
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_concat_is_that_of_numpy(axis):
     arrays = [np.arange(24, dtype=np.float32).reshape(2, 3, 4) + 100 * i for i in range(3)]

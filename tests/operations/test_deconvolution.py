@@ -34,6 +34,33 @@ def test_channels_are_exchanged_in_comparison_with_convolution():
     assert np.vdot(spread, y) == pytest.approx(np.vdot(x, gathered))
 
 
+def long(backend, engine, channels=1):
+    """A deconvolution with 3,000 phases."""
+    src, dst = desc(1, channels, 2), desc(1, channels + 1, 3002)
+    op = dnn.DeconvolutionForward(
+        "forward_training", src=src, weights=desc(channels + 1, channels, 2), dst=dst, strides=3000
+    )
+    return dnn.PrimitiveDesc(op, engine, impl=f"{backend}:*")
+
+
+def test_long_strides_have_too_many_phases_for_products():
+    pytest.importorskip("dnncore_cpu_numba")
+    pd = long("cpu_numba", dnn.engine("cpu"))
+    tensors = {name: dnn.Memory(getattr(pd.op, name)) for name in ("src", "weights", "dst")}
+    tensors["src"].numpy()[...] = [[[1, 10]]]
+    tensors["weights"].numpy()[...] = [[[2, 3]], [[0, 0]]]
+    pd.primitive().execute(dnn.engine("cpu").stream(), **tensors).wait()
+    got = tensors["dst"].numpy()[0, 0]
+    assert {int(i): float(got[i]) for i in got.nonzero()[0]} == {0: 2, 1: 3, 3000: 20, 3001: 30}
+
+
+def test_opencl_refuses_long_strides(target_engine):
+    if target_engine.kind == "cpu":
+        pytest.skip("only OpenCL launches each phase")
+    with pytest.raises(dnn.NoImplementation, match="has up to 1024 phases; strides make 3000"):
+        long("opencl", target_engine, channels=2)
+
+
 RULES = {
     "src must be 2 along h, that is (dst 4 - kernel 3 + padding 0 + 0) / stride 1 + 1; got 4":
         lambda: deconvolution(dst=desc(2, 5, 4, 6)),

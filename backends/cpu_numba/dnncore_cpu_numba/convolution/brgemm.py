@@ -34,6 +34,7 @@ from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
 from dnncore_cpu_numba.runtime.program import Arg
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
+MOST_PHASES = 1 << 10  # most products; planning one takes about a millisecond
 FEW_CHANNELS = 4  # most channels of images that stay plain, such as colour images
 
 
@@ -176,7 +177,11 @@ class BrgemmData(Brgemm):
         return PlannedConvolution.accept(own, op, attr, engine, hint)
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
-        """Refuse scales and zero points that vary along K."""
+        """Refuse very many phases, and scales and zero points that vary along K."""
+        g = Geometry.of(op)
+        phases = math.prod(map(min, g.src, g.stride)) if g.backward else 1
+        if phases > MOST_PHASES:
+            return Refused("shape", f"has up to {MOST_PHASES} phases; strides make {phases}")
         return super().refused(op, attr) or refuse_varying(op, attr, self.arithmetic(op).group)
 
     def arithmetic(self, op: Convolution) -> Arithmetic:

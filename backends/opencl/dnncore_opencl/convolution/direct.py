@@ -23,6 +23,7 @@ from dnncore_opencl.convolution.views import (
     image_view,
     operands,
     place_of,
+    refuse_phases,
     spatial_phases,
 )
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
@@ -191,6 +192,12 @@ class DirectBackwardData(DirectLines):
     """Backward by data, from diff_dst to diff_src. A sweep covers the pixels with the same taps."""
 
     columns_dim, depth_dim = 1, 0
+
+    def accept(
+        self, op: Convolution, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
+        """Accept as forward, unless there are very many sweeps."""
+        return refuse_phases(op) or super().accept(op, attr, engine, hint)
 
     def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """Yield one sweep per combination of the dims' phases."""

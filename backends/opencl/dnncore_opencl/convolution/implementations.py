@@ -24,7 +24,7 @@ from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
 from dnncore_opencl.convolution.groups import data as groups
 from dnncore_opencl.convolution.groups import mma as groups_mma
 from dnncore_opencl.convolution.groups.weights import BACKWARD_WEIGHTS as GROUPS_WEIGHTS
-from dnncore_opencl.convolution.views import spatial_phases
+from dnncore_opencl.convolution.views import refuse_phases, spatial_phases
 from dnncore_opencl.convolution.winograd import cpu as winograd
 from dnncore_opencl.convolution.winograd import gpu as planes
 from dnncore_opencl.copies.staging import plain
@@ -115,6 +115,12 @@ class BackwardData(_Direct[core.ConvolutionBackwardData]):
     With strides S, the same taps contribute to all pixels whose coordinates have equal remainders
     modulo S. One step among these pixels is a step of one pixel in diff_dst.
     """
+
+    def accept(
+        self, op: core.ConvolutionBackwardData, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
+        """Accept as the other directions, unless there are very many products."""
+        return refuse_phases(op) or super().accept(op, attr, engine, hint)
 
     def gemms(self, op: core.ConvolutionBackwardData, attr: Attributes) -> Iterator[Gemm]:
         """Yield one product per combination of remainders. Each writes its pixels of diff_src."""

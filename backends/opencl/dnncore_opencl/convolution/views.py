@@ -5,11 +5,12 @@ A tensor has channel blocks. In a plain layout, a block is as many consecutive c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Attributes, Convolution, MemoryDesc, Operation, PostOp
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Operation, PostOp, Refused
 from dnncore.planning.phases import Phase, phases
 from dnncore_opencl.codegen.digits import extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
@@ -17,6 +18,7 @@ from dnncore_opencl.gemm.product import broadcast_strides
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 FLOAT = 4  # bytes
+MOST_PHASES = 1 << 10  # most launches of an operation
 COORDINATES = 5  # coordinates of an image element: image, channel, depth, height, width
 WEIGHTS_COORDINATES = 6  # group, output and input channel, tap along depth, height, width
 
@@ -121,6 +123,14 @@ def weights_steps(op: Convolution, attr: Attributes) -> Epilogue:
         taps = extended(strides[first + 2 :], 3)
         placed.append(Operand(count + i, desc.offset0, (group, *channels, *taps)))
     return epilogue(attr.post_ops, placed, WEIGHTS_COORDINATES)
+
+
+def refuse_phases(op: Convolution) -> Refused | None:
+    """Refuse very many phases of a gradient by data."""
+    phases = math.prod(map(min, op.src_role.dims[2:], op.strides))
+    if phases <= MOST_PHASES:
+        return None
+    return Refused("shape", f"has up to {MOST_PHASES} phases; strides make {phases}")
 
 
 def spatial_phases(op: Convolution) -> list[list[Phase]]:
