@@ -25,6 +25,7 @@ from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.binary import add, mul
 from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.eltwise import pow as power
+from dnncore.functional.kinds import common_kind
 from dnncore.functional.normalization import vectors
 from dnncore.functional.operands import Operand, Result, Values, given, is_true
 from dnncore.ops import BatchNormalizationForward
@@ -146,6 +147,7 @@ def batch_norm_training(
         raise DescriptorError(
             f"{function}: running_mean and running_variance must both be given or both be None"
         )
+    _check_running(function, src, running_mean=running_mean, running_variance=running_variance)
     values = {"src": src, **given(scale=scale, shift=shift)}
     dst, mean, variance = call(
         _training, function, values, engine, epsilon, activation, per_activation
@@ -170,6 +172,14 @@ def batch_norm_training(
         kept = mul(old, 1 - factor, engine=engine)
         new.append(add(kept, mul(own, part, engine=engine), engine=engine))
     return TrainedBatch(dst, mean, variance, inverse, *new)
+
+
+def _check_running(function: str, src: Values, **running: Values | None) -> None:
+    """Refuse running statistics of another kind than src, and of float64."""
+    common_kind(function, {"src": src, **running})
+    for name, values in running.items():
+        if str(getattr(values, "dtype", "")).endswith("float64"):
+            raise DescriptorError(f"{function}: {name} must not be float64; convert it to float32")
 
 
 def _training(

@@ -78,6 +78,10 @@ class DynamicPrimitive:
         self._attr = attr
         self._wishes = wishes
         self._needed, self._known = _tensors(make)
+        if dims is not None and not isinstance(dims, Mapping):
+            _fail(
+                f"dims must be a mapping from names of tensors to sizes; got {type(dims).__name__}"
+            )
         self._dims = {name: self._pattern(name, sizes) for name, sizes in (dims or {}).items()}
         if type(capacity) is not int or capacity < 1:
             _fail(f"capacity must be an integer of at least 1; got {capacity!r}")

@@ -195,6 +195,7 @@ def test_bad_functions(arguments, message):
             {"dims": {"src": (None, -1)}},
             "dims of src must be sizes, or None where unknown; got (None, -1)",
         ),
+        ({"dims": [1]}, "dims must be a mapping from names of tensors to sizes; got list"),
         ({"dims": {"src": 3}}, "dims of src must be sizes, or None where unknown; got 3"),
     ],
 )

@@ -131,6 +131,10 @@ X = np.ones((2, 3, 4), "f4")
             r"running_mean must be of the shape \(3,\) of mean; got \(1,\)",
         ),
         (
+            lambda: F.batch_norm_training(X, None, None, np.zeros(3), np.ones(3)),
+            "batch_norm_training: running_mean must not be float64; convert it to float32",
+        ),
+        (
             lambda: F.batch_norm_training(X, [1] * 3, per_activation=True),
             r"scale must be of the shape \(3, 4\), a number per element of an image; got \(3,\)",
         ),
