@@ -64,9 +64,7 @@ def convolved(image, weights, strides, padding, dilations):
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.usefixtures("on_target")
-def test_the_examples_print_what_they_say(name, target):
-    if name == "rnn" and target.engine_name.startswith("opencl"):
-        pytest.skip("OpenCL has no recurrent cells")
+def test_the_examples_print_what_they_say(name):
     module = importlib.import_module(f"dnncore.functional.{name}")
     assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
 
