@@ -60,7 +60,12 @@ SIZES = {
     "rows.whole:_GRAIN": 16,
     "rows.whole:_ROWS": 2,
     "runtime.tensor:STREAM_RESULT_BYTES": 0,
+    "softmax.implementations:_ACROSS": 128,
+    "softmax.implementations:_ALONG": 64,
     "softmax.implementations:_GRAIN": 16,
+    "softmax.implementations:_PIECE": 32,
+    "softmax.implementations:_RUN": 3,
+    "softmax.tasks:HELD": 256,
 }  # constants that plans read; those of compiled loops are not in the keys of their code
 
 

@@ -73,7 +73,7 @@ class WeightsKernel(NativeKernel):
 
         begin = [vir.repeat(builder, before, kind)] * self._vectors
         found = self._each(builder, args, x, begin, largest)
-        now = _reduced(builder, found, functools.partial(_larger, builder))
+        now = vir.combined_lanes(builder, found, functools.partial(_larger, builder))
         builder.store(now, top, align=4)
         is_none = builder.fcmp_ordered("==", now, F32(-float("inf")))
         shift = vir.repeat(builder, builder.select(is_none, F32(0.0), now), kind)
@@ -84,7 +84,7 @@ class WeightsKernel(NativeKernel):
             return builder.fadd(sum_, weight)
 
         sums = self._each(builder, args, x, [kind(None)] * self._vectors, weigh)
-        added = _reduced(builder, sums, builder.fadd)
+        added = vir.combined_lanes(builder, sums, builder.fadd)
         change = power(builder, builder.fsub(vir.repeat(builder, before, kind), shift))
         factor = builder.extract_element(change, I32(0))
         old = builder.load(total, typ=F32, align=4)
@@ -126,22 +126,6 @@ def _place(builder: Builder, start: Value, stride: Value, index: Value) -> Value
 def _larger(builder: Builder, x: Value, y: Value) -> Value:
     """Return the larger number; y if x is NaN."""
     return builder.select(builder.fcmp_ordered(">", x, y), x, y)
-
-
-def _reduced(
-    builder: Builder, vectors: Sequence[Value], combined: Callable[[Value, Value], Value]
-) -> Value:
-    """Combine all lanes of all vectors, in pairs of halves."""
-    values = list(vectors)
-    while len(values) > 1:
-        values = [combined(*pair) for pair in zip(values[::2], values[1::2], strict=True)]
-    (x,) = values
-    while x.type.count > 1:
-        half = x.type.count // 2
-        x = combined(
-            vir.shuffled(builder, x, range(half)), vir.shuffled(builder, x, range(half, 2 * half))
-        )
-    return builder.extract_element(x, I32(0))
 
 
 def power(builder: Builder, x: Value) -> Value:

@@ -49,6 +49,17 @@ def before_lines(y, size, length):
     return min(length, -y % LINE // size)
 
 
+def elements_before_lines(
+    builder: ir.IRBuilder, y: vir.Value, size: int, length: vir.Value
+) -> vir.Value:
+    """Emit `before_lines`. y: a pointer."""
+    past = builder.and_(builder.neg(builder.ptrtoint(y, vir.I64)), vir.I64(LINE - 1))
+    head = builder.udiv(past, vir.I64(size))
+    no_line = builder.icmp_signed("!=", builder.urem(past, vir.I64(size)), vir.I64(0))
+    longer = builder.icmp_signed(">", head, length)
+    return builder.select(builder.or_(no_line, longer), length, head)
+
+
 @device
 def stream_row(x, y, length):
     """Copy any number of float32, with non-temporal stores for whole cache lines."""

@@ -20,6 +20,16 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from dnncore_cpu_numba.codegen.exponentials import (
+    EXP_LARGEST,
+    EXP_SMALLEST,
+    EXP_TAIL,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2_E,
+    ROUNDER,
+    ROUNDER_BITS,
+)
 from dnncore_cpu_numba.codegen.pointers import (
     bits_to_f32,
     bits_to_f64,
@@ -33,11 +43,9 @@ from dnncore_cpu_numba.codegen.vector_ir import F32, intrinsic
 _F, _D = np.float32, np.float64
 _ZERO, _HALF, _ONE, _TWO, _FOUR = _F(0), _F(0.5), _F(1), _F(2), _F(4)
 _NAN, _INFINITY = _F("nan"), _F("inf")
-_LOG2_E = _F(1.44269504088896341)
-_LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
-_ROUNDER = _F(12582912.0)  # 1.5 * 2**23; adding it rounds to an integer, in the low bits
-_ROUNDER_BITS = np.int32(0x4B400000)
-_EXP_LARGEST, _EXP_SMALLEST = _F(89.0), _F(-104.0)  # beyond: infinity and 0
+_LOG2_E, _LN2_HIGH, _LN2_LOW = _F(LOG2_E), _F(LN2_HIGH), _F(LN2_LOW)
+_ROUNDER, _ROUNDER_BITS = _F(ROUNDER), np.int32(ROUNDER_BITS)
+_EXP_LARGEST, _EXP_SMALLEST = _F(EXP_LARGEST), _F(EXP_SMALLEST)
 _EXPM1_SMALLEST = _F(-20.0)  # beyond: -1
 _SQRT_HALF_BITS = np.int32(0x3F3504F3)
 _SMALLEST_NORMAL = _F(1.17549435e-38)
@@ -70,10 +78,7 @@ def _polynomial(coefficients: Sequence[float], kind: type = np.float32) -> Calla
     return compiled
 
 
-_exp_tail = _polynomial((
-    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
-    5.0000001201e-1,
-))  # fmt: skip
+_exp_tail = _polynomial(EXP_TAIL)
 _log_tail = _polynomial((
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
     -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,

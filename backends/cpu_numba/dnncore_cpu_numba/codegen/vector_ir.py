@@ -133,6 +133,22 @@ def shuffled(builder: Builder, value: Value, order: Sequence[int]) -> Value:
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
 
 
+def combined_lanes(
+    builder: Builder, vectors: Sequence[Value], both: Callable[[Value, Value], Value]
+) -> Value:
+    """Return the scalar that combines all lanes of 1, 2, 4, ... vectors, in pairs of halves."""
+    values = list(vectors)
+    while len(values) > 1:
+        half = len(values) // 2
+        values = [both(*pair) for pair in zip(values[:half], values[half:], strict=True)]
+    (value,) = values
+    while value.type.count > 1:
+        half = value.type.count // 2
+        orders = [range(half), range(half, 2 * half)]
+        value = both(*(shuffled(builder, value, order) for order in orders))
+    return builder.extract_element(value, I32(0))
+
+
 def spread(lanes: int, size: int, number: int) -> list[int]:
     """Return the order for `shuffled` that repeats lane `number` of each run of `size` lanes."""
     return [lane // size * size + number for lane in range(lanes)]

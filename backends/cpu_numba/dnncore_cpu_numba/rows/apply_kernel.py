@@ -1,11 +1,13 @@
-"""The kernel that applies the numbers of a channel to the elements of a tile.
+"""The kernel that applies the numbers of rows or columns to the elements of a tile.
 
-    y = (x - mean) * slope + other * share + rest
+    linear       y = (x - mean) * slope + other * share + rest
+    elements     y = (x - mean) * slope * share + rest
+    decay        y = e**(x - mean) * slope                       no x is above the mean
+    product      y = (x - mean) * other
+    exponential  y = x - e**other * mean
 
-A kernel is a native function of `APPLY_CALL`. The four numbers belong to a row or to a column. For
-rows whose elements have their own scale and shift, mean and slope belong to the row:
-
-    y = (x - mean) * slope * share + rest
+A kernel is a native function of `APPLY_CALL`. The numbers belong to a row or to a column. For
+`elements`, mean and slope belong to the row, and each column has its share and rest.
 """
 
 from __future__ import annotations
@@ -18,16 +20,18 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.exponentials import decay, exp
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
+from dnncore_cpu_numba.codegen.nontemporal import LINE, elements_before_lines, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, from_f32, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I64, Builder, Value
 
 LANES = LINE // 4  # of a step of the loop over columns
-_AHEAD = 1024  # prefetch distance in bytes
 
+APPLY_AHEAD = 1024  # bytes; the usual prefetch distance
 NUMBERS = ("mean", "slope", "share", "rest")
+Formula = Literal["linear", "elements", "decay", "product", "exponential"]
 APPLY_CALL = Record(
     "application to a tile",
     ("y x other mask", "address"),
@@ -35,6 +39,7 @@ APPLY_CALL = Record(
     ("rows columns", "count"),
     (" ".join(NUMBERS), "address", "f32"),
     ("step", "bytes", "between the numbers of rows"),
+    ("ahead", "bytes", "prefetch distance"),
 )
 
 
@@ -43,13 +48,12 @@ class ApplyKernel(NativeKernel):
     """A class of kernels.
 
     source, target, other: types; "" if there is no other tensor.
-    scaled: whether `other` is multiplied by `share`.
+    scaled: whether `other` is multiplied by `share` if the formula is linear.
     mask: whether the u8 mask selects elements of `other`, or is written: where the result is
         greater than 0.
     relu: whether negative results become 0.
     along: whether the numbers belong to rows, or else to columns.
-    streamed: whole lines of y, which begin rows, use non-temporal stores.
-    per_element: whether the second formula holds.
+    streamed: whole lines of y use non-temporal stores.
     """
 
     ARGUMENTS = APPLY_CALL
@@ -63,7 +67,7 @@ class ApplyKernel(NativeKernel):
     mask: Literal["", "read", "written"] = ""
     relu: bool = False
     streamed: bool = False
-    per_element: bool = False
+    formula: Formula = "linear"
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()
@@ -77,9 +81,14 @@ class _Emitter:
             self.types["other"] = kernel.other
         if kernel.mask:
             self.types["mask"] = "u8"
-        self.numbers = [n for n in NUMBERS if n != "share" or kernel.scaled or kernel.per_element]
-        of_rows = NUMBERS[:2] if kernel.per_element else NUMBERS if kernel.along else ()
+        named = {
+            "linear": NUMBERS if kernel.scaled else ("mean", "slope", "rest"),
+            "elements": NUMBERS, "decay": ("mean", "slope"),
+        }  # fmt: skip
+        self.numbers = named.get(kernel.formula, ("mean",))
+        of_rows = NUMBERS[:2] if kernel.formula == "elements" else NUMBERS if kernel.along else ()
         self.of_rows = [n for n in self.numbers if n in of_rows]
+        self.sizes = {n: vir.bytes_of(STORED[kind]) for n, kind in self.types.items()}
 
     def emit(self) -> None:
         """Emit the loop over rows."""
@@ -102,71 +111,91 @@ class _Emitter:
         vir.loop(builder, args["rows"], [], row)
 
     def _row(self, places: dict[str, Value], numbers: dict[str, Value]) -> None:
-        builder, done = self.builder, I64(0)
-        for lanes in (LANES, 4, 1):
-            turns = builder.udiv(builder.sub(self.args["columns"], done), I64(lanes))
-            vector = vir.vector_of(lanes)
-            held = {
-                n: vir.repeat(builder, value, vector) if n in self.of_rows else value
-                for n, value in numbers.items()
-            }
+        builder, columns = self.builder, self.args["columns"]
+        vector = vir.vector_of(LANES)
+        own = {n: vir.repeat(builder, numbers[n], vector) for n in self.of_rows}
+        held, begin = numbers | own, I64(0)
+        if self.kernel.streamed:
+            begin = elements_before_lines(builder, places["y"], self.sizes["y"], columns)
+            self._span(I64(0), begin, places, held, streamed=False)
+        self._span(begin, columns, places, held, streamed=self.kernel.streamed)
 
-            def turn(
-                index: Value, _: Sequence[Value], done: Value = done, lanes: int = lanes,
-                held: Any = held,
-            ) -> list[Value]:  # fmt: skip
-                self._vector(builder.add(done, builder.mul(index, I64(lanes))), places, held, lanes)
-                return []
+    def _span(
+        self, begin: Value, end: Value, places: dict[str, Value], numbers: dict[str, Value], *,
+        streamed: bool,
+    ) -> None:  # fmt: skip
+        """Emit whole vectors of a row, then the rest. streamed: use non-temporal stores."""
+        builder = self.builder
+        turns = builder.udiv(builder.sub(end, begin), I64(LANES))
 
-            vir.loop(builder, turns, [], turn)
-            done = builder.add(done, builder.mul(turns, I64(lanes)))
+        def turn(index: Value, _: Sequence[Value]) -> list[Value]:
+            column = builder.add(begin, builder.mul(index, I64(LANES)))
+            store = self._vector(column, places, numbers, None)
+            if streamed:
+                mark_streamed(builder, store, LANES * self.sizes["y"])
+            return []
+
+        vir.loop(builder, turns, [], turn)
+        done = builder.add(begin, builder.mul(turns, I64(LANES)))
+        rest = builder.sub(end, done)
+        with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
+            self._vector(done, places, numbers, vir.first_lanes(builder, rest, LANES))
 
     def _vector(
-        self, column: Value, places: dict[str, Value], numbers: dict[str, Value], lanes: int
-    ) -> None:
-        builder, kernel = self.builder, self.kernel
+        self, column: Value, places: dict[str, Value], numbers: dict[str, Value],
+        mask: Value | None,
+    ) -> Value:  # fmt: skip
+        """Emit a vector of elements. mask: those that exist. Returns the store of y."""
+        builder, kernel, numbers = self.builder, self.kernel, dict(numbers)
         own = {
-            n: vir.at(builder, place, builder.mul(column, I64(vir.bytes_of(STORED[self.types[n]]))))
+            n: vir.at(builder, place, builder.mul(column, I64(self.sizes[n])))
             for n, place in places.items()
         }
-        place, numbers = builder.shl(column, I64(2)), dict(numbers)
+        place = builder.shl(column, I64(2))
         for name in set(self.numbers) - set(self.of_rows):
             pointer = vir.at(builder, numbers[name], place)
-            numbers[name] = vir.load(builder, pointer, vir.vector_of(lanes), None)
-        if kernel.streamed and lanes == LANES:
-            for name in ("x", "other"):
-                if name in own:
-                    vir.prefetch(builder, vir.at(builder, own[name], _AHEAD))
-        x = load_as_f32(builder, own["x"], kernel.source, lanes)
-        value = builder.fsub(x, numbers["mean"])
-        factor = numbers["slope"]
-        if kernel.per_element:
-            value, factor = builder.fmul(value, factor), numbers["share"]
-        value = vir.multiply_add(builder, value, factor, numbers["rest"])
-        if kernel.other:
-            value = self._with_other(value, own, numbers, lanes)
+            numbers[name] = vir.load(builder, pointer, vir.vector_of(LANES), mask)
+        if mask is None:
+            for name in [n for n in ("x", "other") if n in own]:
+                vir.prefetch(builder, vir.at(builder, own[name], self.args["ahead"]))
+        value = self._value(own, numbers, mask)
         zero = vir.constant(value.type, 0.0)
         if kernel.relu or kernel.mask == "written":
             positive = builder.fcmp_unordered(">", value, zero)  # NaN remains
             if kernel.relu:
                 value = builder.select(positive, value, zero)
             if kernel.mask == "written":
-                bits = builder.zext(positive, ir.VectorType(I8, lanes))
-                vir.store(builder, bits, own["mask"], None)
-        stored = from_f32(builder, value, kernel.target)
-        store = vir.store(builder, stored, own["y"], None)
-        if kernel.streamed and lanes == LANES:
-            mark_streamed(builder, store, LANES * vir.bytes_of(STORED[kernel.target]))
+                bits = builder.zext(positive, ir.VectorType(I8, LANES))
+                vir.store(builder, bits, own["mask"], mask)
+        return vir.store(builder, from_f32(builder, value, kernel.target), own["y"], mask)
 
-    def _with_other(
-        self, value: Value, own: dict[str, Value], numbers: dict[str, Value], lanes: int
-    ) -> Value:
-        builder, kernel = self.builder, self.kernel
-        other = load_as_f32(builder, own["other"], kernel.other, lanes)
-        if kernel.mask == "read":
-            bits = vir.load(builder, own["mask"], ir.VectorType(I8, lanes), None)
-            there = builder.icmp_unsigned("!=", bits, vir.constant(bits.type, 0))
-            other = builder.select(there, other, vir.constant(other.type, 0.0))
+    def _value(self, own: dict[str, Value], numbers: dict[str, Value], mask: Value | None) -> Value:
+        """Return y of a vector in f32."""
+        builder, kernel, mean = self.builder, self.kernel, numbers["mean"]
+        x = load_as_f32(builder, own["x"], kernel.source, LANES, mask)
+        other = self._other(own, mask) if kernel.other else None
+        match kernel.formula:
+            case "decay":
+                return builder.fmul(decay(builder, builder.fsub(x, mean)), numbers["slope"])
+            case "product":
+                return builder.fmul(builder.fsub(x, mean), other)
+            case "exponential":
+                return builder.fsub(x, builder.fmul(exp(builder, other), mean))
+            case "elements":
+                value = builder.fmul(builder.fsub(x, mean), numbers["slope"])
+                return vir.multiply_add(builder, value, numbers["share"], numbers["rest"])
+        value = builder.fsub(x, mean)
+        value = vir.multiply_add(builder, value, numbers["slope"], numbers["rest"])
         if kernel.scaled:
             return vir.multiply_add(builder, other, numbers["share"], value)
-        return builder.fadd(value, other)
+        return value if other is None else builder.fadd(value, other)
+
+    def _other(self, own: dict[str, Value], mask: Value | None) -> Value:
+        """Return `other`, or 0 where the tensor `mask` is 0."""
+        builder, kernel = self.builder, self.kernel
+        other = load_as_f32(builder, own["other"], kernel.other, LANES, mask)
+        if kernel.mask != "read":
+            return other
+        bits = vir.load(builder, own["mask"], ir.VectorType(I8, LANES), mask)
+        is_set = builder.icmp_unsigned("!=", bits, vir.constant(bits.type, 0))
+        return builder.select(is_set, other, vir.constant(other.type, 0.0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from dnncore.backend import MemoryDesc
@@ -283,7 +283,7 @@ class Application:
         for tile in self.tiles:
             kernel = ApplyKernel(
                 kinds["x"], kinds["y"], tile.along, kinds.get("other", ""), "share" in tensors,
-                mask, relu,
+                mask, relu, streamed,
             )  # fmt: skip
             rows = list(zip(OPERANDS, tile.rows.strides, sizes, strict=True))[:4]
             starts = zip(OPERANDS, sizes, tile.nest.offsets, strict=True)
@@ -294,7 +294,6 @@ class Application:
                 **{f"{name}_row": stride * size for name, stride, size in rows},
                 "step": 4 * tile.step,
                 "kernel": kernel.address,
-                "streamed": replace(kernel, streamed=True).address if streamed else 0,
                 "starts": {
                     name: moved(tensors[name].address, size * offset) if name in tensors else 0
                     for name, size, offset in starts

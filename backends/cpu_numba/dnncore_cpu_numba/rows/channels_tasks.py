@@ -20,8 +20,8 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, advance, seek
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_f64, stack, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import device, exact, task
-from dnncore_cpu_numba.rows.apply_kernel import APPLY_CALL
-from dnncore_cpu_numba.rows.sums_kernel import SUMS_CALL
+from dnncore_cpu_numba.rows.apply_kernel import APPLY_AHEAD, APPLY_CALL
+from dnncore_cpu_numba.rows.sums_kernel import SUMS_AHEAD, SUMS_CALL
 
 MOST_COLUMNS = 1024  # channels in a row
 MOST_ROW = 2048  # most elements of a row of one channel
@@ -123,7 +123,7 @@ def sums(params, begin, end):
                     y=tensors.y + done * params.y_row, x_row=fold * params.x_row,
                     diff_row=fold * params.diff_row, mask_row=fold * params.mask_row,
                     y_row=fold * params.y_row, rows=rows, columns=columns, means=numbers,
-                    sums=outcomes,
+                    sums=outcomes, ahead=SUMS_AHEAD,
                 )  # fmt: skip
                 if params.second != 0:
                     share = np.float32(1) / np.float32(each)
@@ -132,7 +132,7 @@ def sums(params, begin, end):
                     SUMS_CALL.call(
                         params.second, x=tensors.x + done * params.x_row, diff=0, mask=0, y=0,
                         x_row=fold * params.x_row, diff_row=0, mask_row=0, y_row=0, rows=rows,
-                        columns=columns, means=means, sums=results,
+                        columns=columns, means=means, sums=results, ahead=SUMS_AHEAD,
                     )  # fmt: skip
                 for start in range(0, total if params.is_direct == 0 else 0, period):
                     if params.second != 0:
@@ -274,7 +274,7 @@ APPLY = Record(
     ("rows columns fold", "count", "as in `SUMS`"),
     ("y_row x_row other_row mask_row", "bytes"),
     ("step", "bytes", "between the numbers of rows"),
-    ("kernel streamed", "address", "streamed: for whole lines; or 0"),
+    ("kernel", "address"),
     ("starts", OPERANDS),
 )
 
@@ -305,21 +305,18 @@ def apply(params, begin, end):
                 _repeated(share, shares, columns, fold)
                 _repeated(rest, rests, columns, fold)
             mean, slope, share, rest = means, slopes_, shares, rests
-        kernel = params.kernel
-        if params.streamed != 0 and (tensors.y | (fold * params.y_row)) % 64 == 0:
-            kernel = params.streamed
         done = 0
         while done < params.rows:
             rows, width = (params.rows - done) // fold, columns * fold
             if rows == 0:
                 rows, width = 1, columns * (params.rows - done)
             APPLY_CALL.call(
-                kernel, y=tensors.y + done * params.y_row, x=tensors.x + done * params.x_row,
+                params.kernel, y=tensors.y + done * params.y_row, x=tensors.x + done * params.x_row,
                 other=tensors.other + done * params.other_row,
                 mask=tensors.mask + done * params.mask_row, y_row=fold * params.y_row,
                 x_row=fold * params.x_row, other_row=fold * params.other_row,
                 mask_row=fold * params.mask_row, rows=rows, columns=width, mean=mean,
-                slope=slope, share=share, rest=rest, step=params.step,
+                slope=slope, share=share, rest=rest, step=params.step, ahead=APPLY_AHEAD,
             )  # fmt: skip
             done += rows * width // columns
         advance(params.nest, position, tensors, 1)

@@ -17,12 +17,10 @@ from llvmlite import ir
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
+from dnncore_cpu_numba.codegen.nontemporal import LINE, elements_before_lines, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, from_f32, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
-from dnncore_cpu_numba.rows.sums_kernel import SUMS_CALL, total
-
-_AHEAD = 2048  # prefetch distance in bytes
+from dnncore_cpu_numba.rows.sums_kernel import SUMS_CALL
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,8 @@ class _Emitter:
         result = ir.Constant(F32, 0.0)
         sections = [(16, columns), (4, columns), (1, columns)]
         if self.kernel.streamed:
-            head, line = self._head(places["y"]), LINE // self.sizes["y"]
+            size = self.sizes["y"]
+            head, line = elements_before_lines(builder, places["y"], size, columns), LINE // size
             sections = [(4, head), (1, head), (line, columns), *sections]
         for number, (lanes, end) in enumerate(sections):
             vector = vir.vector_of(lanes)
@@ -112,18 +111,10 @@ class _Emitter:
 
             start = [vir.constant(vector, 0.0)] if self.of_row else []
             for products in vir.loop(builder, turns, start, turn):
-                result = builder.fadd(result, total(builder, [products]))
+                added = vir.combined_lanes(builder, [products], builder.fadd)
+                result = builder.fadd(result, added)
             done = builder.add(done, builder.mul(turns, I64(lanes)))
         return result
-
-    def _head(self, y: Value) -> Value:
-        """Return the number of elements before the first whole line."""
-        builder, size = self.builder, self.sizes["y"]
-        past = builder.and_(builder.neg(builder.ptrtoint(y, I64)), I64(LINE - 1))
-        head, columns = builder.udiv(past, I64(size)), self.args["columns"]
-        no_line = builder.icmp_signed("!=", builder.urem(past, I64(size)), I64(0))
-        longer = builder.icmp_signed(">", head, columns)
-        return builder.select(builder.or_(no_line, longer), columns, head)
 
     def _vector(
         self, column: Value, places: dict[str, Value], weight: Value | None, lanes: int, *,
@@ -137,7 +128,7 @@ class _Emitter:
         }
         if streamed:
             for name in ("x", "diff"):
-                vir.prefetch(builder, vir.at(builder, own[name], _AHEAD))
+                vir.prefetch(builder, vir.at(builder, own[name], self.args["ahead"]))
         x, diff = (load_as_f32(builder, own[n], kernel.source, lanes) for n in ("x", "diff"))
         if weight is None:
             weight = load_as_f32(builder, own["means"], kernel.slope, lanes)

@@ -6,36 +6,38 @@ as short as a row, and converts elements of half types one by one. The sums of a
     plain       sum of x
     deviations  sum of x - mean,  sum of (x - mean)**2
     products    sum of g,         sum of g * (x - mean)        g = diff, or 0 where mask is 0
+    dots        sum of x * diff
+    largest     the largest x, not a sum; -inf if all are NaN
+    decays      sum of e**(x - mean), where no x is above the mean; y = e**(x - mean) if kept
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from llvmlite import ir
-
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.exponentials import decay
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.type_conversion import STORED, load_as_f32
-from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I32, I64, Builder, Value
+from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I64, Builder, Value
 
 AT_ONCE = 4  # vectors of a row that are summed at a time
-_AHEAD = 2048  # prefetch distance in bytes
 
+SUMS_AHEAD = 2048  # bytes; the usual prefetch distance
 SUMS_CALL = Record(
     "sums of a tile",
-    ("y x diff mask", "address", "y: of `PReLUKernel`"),
+    ("y x diff mask", "address", "y: f32 of kept decays, and of `PReLUKernel`"),
     ("y_row x_row diff_row mask_row", "bytes"),
     ("rows columns", "count"),
     ("means", "address", "of rows or columns; f32"),
     ("sums", "address", "f32; the second sums follow all first ones"),
+    ("ahead", "bytes", "prefetch distance"),
 )
-FORMULAS = {"plain": 1, "deviations": 2, "products": 2}
-"""The number of sums of each formula."""
+Formula = Literal["plain", "deviations", "products", "dots", "largest", "decays"]
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,18 @@ class SumsKernel(NativeKernel):
     """A class of kernels.
 
     along: whether each row is summed, or else each column. source, diff: types. masked: whether
-    there is a mask, which is u8.
+    there is a mask, which is u8. kept: whether decays are stored.
     """
 
     ARGUMENTS = SUMS_CALL
     isa = BEST
 
-    formula: Literal["plain", "deviations", "products"]
+    formula: Formula
     along: bool
     source: str
     diff: str = "f32"
     masked: bool = False
+    kept: bool = False
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         emitter = _Emitter(self, builder, args)
@@ -64,13 +67,18 @@ class _Emitter:
     def __init__(self, kernel: SumsKernel, builder: Builder, args: vir.Values) -> None:
         self.kernel, self.builder, self.args = kernel, builder, args
         self.names = ["x"]
-        if kernel.formula == "products":
+        if kernel.formula in ("products", "dots"):
             self.names += ["diff", *(["mask"] if kernel.masked else [])]
+        if kernel.kept:
+            self.names += ["y"]
         self.sizes = {
             "x": vir.bytes_of(STORED[kernel.source]), "diff": vir.bytes_of(STORED[kernel.diff]),
-            "mask": 1,
+            "mask": 1, "y": 4,
         }  # fmt: skip
-        self.numbers = FORMULAS[kernel.formula]
+        self.numbers = 2 if kernel.formula in ("deviations", "products") else 1
+        self.has_mean = kernel.formula in ("deviations", "products", "decays")
+        self.start = F32(float("-inf") if kernel.formula == "largest" else 0.0)
+        self.vector = vir.vector_of(BEST.lanes)
 
     # -- both orders -------------------------------------------------------------------------------
 
@@ -91,29 +99,72 @@ class _Emitter:
         }
 
     def _added(
-        self, places: dict[str, Value], lanes: int, mean: Value | None, sums: Sequence[Value]
-    ) -> list[Value]:
-        """Add the terms of a vector of elements to the sums."""
+        self, places: dict[str, Value], mean: Value | None, sums: Sequence[Value],
+        mask: Value | None,
+    ) -> list[Value]:  # fmt: skip
+        """Add the terms of a vector of elements to the sums. mask: the lanes that exist."""
+        builder, lanes = self.builder, self.vector.count
+        x = load_as_f32(builder, places["x"], self.kernel.source, lanes, mask)
+        after = self._sums_with(x, places, mean, sums, mask)
+        if mask is None:
+            return after
+        pairs = zip(after, sums, strict=True)
+        return [builder.select(mask, new, old) for new, old in pairs]
+
+    def _sums_with(
+        self, x: Value, places: dict[str, Value], mean: Value | None, sums: Sequence[Value],
+        mask: Value | None,
+    ) -> list[Value]:  # fmt: skip
         builder, kernel = self.builder, self.kernel
-        x = load_as_f32(builder, places["x"], kernel.source, lanes)
-        if kernel.formula == "plain":
-            return [builder.fadd(sums[0], x)]
+        if kernel.formula in ("plain", "largest"):
+            return [self._both(sums[0], x)]
+        if kernel.formula == "dots":
+            return [vir.multiply_add(builder, x, self._diff(places, mask), sums[0])]
         deviation = builder.fsub(x, mean)
-        term = deviation
-        if kernel.formula == "products":
-            term = load_as_f32(builder, places["diff"], kernel.diff, lanes)
-            if kernel.masked:
-                bits = vir.load(builder, places["mask"], ir.VectorType(I8, lanes), None)
-                there = builder.icmp_unsigned("!=", bits, vir.constant(bits.type, 0))
-                term = builder.select(there, term, vir.constant(term.type, 0.0))
+        if kernel.formula == "decays":
+            term = decay(builder, deviation)
+            if kernel.kept:
+                vir.store(builder, term, places["y"], mask)
+            return [builder.fadd(sums[0], term)]
+        term = self._diff(places, mask) if kernel.formula == "products" else deviation
         second = vir.multiply_add(builder, term, deviation, sums[1])
         return [builder.fadd(sums[0], term), second]
 
-    def _fetch(self, places: dict[str, Value], lanes: int) -> None:
-        """Prefetch what follows. Deviations are of elements that are in the cache."""
-        if lanes > 1 and self.kernel.formula != "deviations":
-            for place in places.values():
-                vir.prefetch(self.builder, vir.at(self.builder, place, _AHEAD))
+    def _diff(self, places: dict[str, Value], mask: Value | None) -> Value:
+        """Return diff, or 0 where the tensor `mask` is 0."""
+        builder, kernel = self.builder, self.kernel
+        diff = load_as_f32(builder, places["diff"], kernel.diff, self.vector.count, mask)
+        if not kernel.masked:
+            return diff
+        bits = vir.load(builder, places["mask"], vir.kind_of(diff, I8), mask)
+        is_set = builder.icmp_unsigned("!=", bits, vir.constant(bits.type, 0))
+        return builder.select(is_set, diff, vir.constant(diff.type, 0.0))
+
+    def _both(self, x: Value, y: Value) -> Value:
+        """Combine two sums."""
+        if self.kernel.formula != "largest":
+            return self.builder.fadd(x, y)
+        return self.builder.select(self.builder.fcmp_ordered(">", y, x), y, x)
+
+    def _fetch(self, places: dict[str, Value]) -> None:
+        """Prefetch what is read later. Deviations are of elements that are in the cache."""
+        if self.kernel.formula != "deviations":
+            for name in set(places) - {"y"}:
+                place = vir.at(self.builder, places[name], self.args["ahead"])
+                vir.prefetch(self.builder, place)
+
+    def _rest(
+        self, count: Value, values: Sequence[Value],
+        body: Callable[[Value], Sequence[Value]],
+    ) -> list[Value]:  # fmt: skip
+        """Emit `if count > 0: values = body(mask of the first count lanes)`. Returns the values."""
+        builder, before = self.builder, self.builder.block
+        with builder.if_then(builder.icmp_signed(">", count, I64(0))):
+            after = body(vir.first_lanes(builder, count, self.vector.count))
+            within = builder.block
+        merged = [builder.phi(value.type) for value in values]
+        vir.join(merged, (before, values), (within, after))
+        return merged
 
     def _at(self, name: str, place: Value) -> Value:
         """Return where a number of an array of f32 is."""
@@ -125,14 +176,6 @@ class _Emitter:
         count = self.args["rows" if self.kernel.along else "columns"]
         return self._at("sums", builder.add(place, builder.mul(count, I64(number))))
 
-    def _store(self, sums: Sequence[Value], place: Value) -> None:
-        for number, value in enumerate(sums):
-            self.builder.store(value, self._sum(number, place), align=4)
-
-    @staticmethod
-    def _zero(lanes: int) -> Value:
-        return vir.constant(vir.vector_of(lanes), 0.0)
-
     # -- columns -----------------------------------------------------------------------------------
 
     def columns(self) -> None:
@@ -140,7 +183,8 @@ class _Emitter:
         builder, args = self.builder, self.args
 
         def clear(index: Value, _: Any) -> list[Value]:
-            self._store([ir.Constant(F32, 0.0)] * self.numbers, index)
+            for number in range(self.numbers):
+                builder.store(self.start, self._sum(number, index), align=4)
             return []
 
         def row(index: Value, _: Any) -> list[Value]:
@@ -151,26 +195,32 @@ class _Emitter:
         vir.loop(builder, args["rows"], [], row)
 
     def _add_row(self, places: dict[str, Value]) -> None:
-        builder, done = self.builder, I64(0)
-        for lanes in (BEST.lanes, 1):
-            turns = builder.udiv(builder.sub(self.args["columns"], done), I64(lanes))
+        builder, count, lanes = self.builder, self.args["columns"], self.vector.count
+        turns = builder.udiv(count, I64(lanes))
 
-            def turn(index: Value, _: Any, first: Value = done, lanes: int = lanes) -> list[Value]:
-                column = builder.add(first, builder.mul(index, I64(lanes)))
-                mean = None
-                if self.kernel.formula != "plain":
-                    mean = vir.load(builder, self._at("means", column), vir.vector_of(lanes), None)
-                sums = [
-                    vir.load(builder, self._sum(n, column), vir.vector_of(lanes), None)
-                    for n in range(self.numbers)
-                ]
-                own = self._moved(places, column)
-                self._fetch(own, lanes)
-                self._store(self._added(own, lanes, mean, sums), column)
-                return []
+        def turn(index: Value, _: Any) -> list[Value]:
+            self._add_columns(places, builder.mul(index, I64(lanes)), None)
+            return []
 
-            vir.loop(builder, turns, [], turn)
-            done = builder.add(done, builder.mul(turns, I64(lanes)))
+        def rest(mask: Value) -> list[Value]:
+            self._add_columns(places, builder.mul(turns, I64(lanes)), mask)
+            return []
+
+        vir.loop(builder, turns, [], turn)
+        self._rest(builder.urem(count, I64(lanes)), [], rest)
+
+    def _add_columns(self, places: dict[str, Value], column: Value, mask: Value | None) -> None:
+        builder = self.builder
+        mean = None
+        if self.has_mean:
+            mean = vir.load(builder, self._at("means", column), self.vector, mask)
+        targets = [self._sum(number, column) for number in range(self.numbers)]
+        sums = [vir.load(builder, target, self.vector, mask) for target in targets]
+        own = self._moved(places, column)
+        if mask is None:
+            self._fetch(own)
+        for value, target in zip(self._added(own, mean, sums, mask), targets, strict=True):
+            vir.store(builder, value, target, mask)
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -180,53 +230,43 @@ class _Emitter:
 
         def row(index: Value, _: Any) -> list[Value]:
             mean = None
-            if self.kernel.formula != "plain":
+            if self.has_mean:
                 mean = builder.load(self._at("means", index), typ=F32, align=4)
-            self._store(self._row(self._places(index), mean), index)
+                mean = vir.repeat(builder, mean, self.vector)
+            for number, value in enumerate(self._row(self._places(index), mean)):
+                builder.store(value, self._sum(number, index), align=4)
             return []
 
         vir.loop(builder, args["rows"], [], row)
 
     def _row(self, places: dict[str, Value], mean: Value | None) -> list[Value]:
-        builder, done, count = self.builder, I64(0), self.args["columns"]
-        totals = [ir.Constant(F32, 0.0)] * self.numbers
-        for vectors, lanes in ((AT_ONCE, BEST.lanes), (1, BEST.lanes), (1, 1)):
-            vector = vir.vector_of(lanes)
-            means = None if mean is None else vir.repeat(builder, mean, vector)
-            turns = builder.udiv(builder.sub(count, done), I64(vectors * lanes))
-            base = self._moved(places, done)
+        """Return the sums of a row: of several vectors at a time, of single ones, of the rest."""
+        builder, lanes, left = self.builder, self.vector.count, self.args["columns"]
+        start = vir.repeat(builder, self.start, self.vector)
+        sums = [start] * self.numbers * AT_ONCE
+        for vectors in (AT_ONCE, 1):
+            while len(sums) > self.numbers * vectors:
+                half = len(sums) // 2
+                pairs = zip(sums[:half], sums[half:], strict=True)
+                sums = [self._both(*pair) for pair in pairs]
+            size = I64(vectors * lanes)
+            turns, base = builder.udiv(left, size), places
 
             def turn(
-                index: Value, state: Sequence[Value], size: int = vectors, lanes: int = lanes,
-                means: Any = means, base: Any = base,
+                index: Value, state: Sequence[Value], vectors: int = vectors, size: Value = size,
+                base: Any = base,
             ) -> list[Value]:  # fmt: skip
-                start = self._moved(base, builder.mul(index, I64(size * lanes)))
+                first = self._moved(base, builder.mul(index, size))
                 after: list[Value] = []
-                for v in range(size):
-                    own = self._moved(start, lanes * v)
-                    self._fetch(own, lanes)
+                for v in range(vectors):
+                    own = self._moved(first, lanes * v)
+                    self._fetch(own)
                     held = state[v * self.numbers : (v + 1) * self.numbers]
-                    after += self._added(own, lanes, means, held)
+                    after += self._added(own, mean, held, None)
                 return after
 
-            state = vir.loop(builder, turns, [self._zero(lanes)] * self.numbers * vectors, turn)
-            for number in range(self.numbers):
-                parts = [state[v * self.numbers + number] for v in range(vectors)]
-                totals[number] = builder.fadd(totals[number], total(builder, parts))
-            done = builder.add(done, builder.mul(turns, I64(vectors * lanes)))
-        return totals
-
-
-def total(builder: Builder, vectors: Sequence[Value]) -> Value:
-    """Return the sum of all lanes of vectors."""
-    vectors = list(vectors)
-    while len(vectors) > 1:
-        half = len(vectors) // 2
-        vectors = [builder.fadd(x, y) for x, y in zip(vectors[:half], vectors[half:], strict=True)]
-    value = vectors[0]
-    while value.type.count > 1:
-        half = value.type.count // 2
-        orders = [range(half), range(half, 2 * half)]
-        parts = [vir.shuffled(builder, value, order) for order in orders]
-        value = builder.fadd(*parts)
-    return builder.extract_element(value, I32(0))
+            sums = vir.loop(builder, turns, sums, turn)
+            places = self._moved(places, builder.mul(turns, size))
+            left = builder.urem(left, size)
+        sums = self._rest(left, sums, lambda mask: self._added(places, mean, sums, mask))
+        return [vir.combined_lanes(builder, [value], self._both) for value in sums]

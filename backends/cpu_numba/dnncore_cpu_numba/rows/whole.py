@@ -5,7 +5,7 @@ The number of parts depends only on the problem, so results do not depend on the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,14 @@ class Whole:
             values |= {"diff": 0, "sums": 0}
             return Step(whole_tasks.normalize_runs, values, self.sets, grain=grain)
         kind = src.desc.data_type
-        apply = ApplyKernel(kind, result.desc.data_type, along=True, per_element=True)
-        streamed = replace(apply, streamed=True).address if values["streamed"] else 0
+        apply = ApplyKernel(
+            kind, result.desc.data_type, along=True, streamed=values["streamed"],
+            formula="elements",
+        )  # fmt: skip
         own = {
             "plain": SumsKernel("plain", True, kind).address,
             "deviations": SumsKernel("deviations", True, kind).address,
-            "apply": apply.address, "apply_streamed": streamed,
+            "apply": apply.address,
         }  # fmt: skip
         values = {name: values[name] for name in whole_tasks.ROWS.fields if name not in own} | own
         return Step(whole_tasks.normalize_rows, values, self.sets, grain=grain)

@@ -14,8 +14,8 @@ from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream_row
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_f64, stack, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import device, exact, task
 from dnncore_cpu_numba.copies.typed_rows import convert_row, stream_row_as
-from dnncore_cpu_numba.rows.apply_kernel import APPLY_CALL
-from dnncore_cpu_numba.rows.sums_kernel import SUMS_CALL
+from dnncore_cpu_numba.rows.apply_kernel import APPLY_AHEAD, APPLY_CALL
+from dnncore_cpu_numba.rows.sums_kernel import SUMS_AHEAD, SUMS_CALL
 
 CHUNK = 2048  # elements whose sums are f32; sums of chunks are f64
 JOINED = 256  # elements of scale whose parts are added up at once
@@ -117,7 +117,7 @@ ROWS = Record(
     ("centred", "flag"),
     ("epsilon", "float32"),
     ("plain deviations", "address", "`SUMS_CALL` of rows"),
-    ("apply apply_streamed", "address", "`APPLY_CALL`; streamed: 0 if results stay in the cache"),
+    ("apply", "address", "`APPLY_CALL`"),
 )
 
 
@@ -131,7 +131,7 @@ def _statistics_of(params, x, room):
             SUMS_CALL.call(
                 params.plain, y=0, x=x + params.x_size * start, diff=0, mask=0, y_row=0, x_row=0,
                 diff_row=0, mask_row=0, rows=1, columns=min(CHUNK, count - start), means=room,
-                sums=room + 8,
+                sums=room + 8, ahead=SUMS_AHEAD,
             )  # fmt: skip
             total += np.float64(load_f32(room, 2))
     mean = np.float32(total / count)
@@ -140,7 +140,7 @@ def _statistics_of(params, x, room):
         SUMS_CALL.call(
             params.deviations, y=0, x=x + params.x_size * start, diff=0, mask=0, y_row=0,
             x_row=step, diff_row=0, mask_row=0, rows=1, columns=min(CHUNK, count - start),
-            means=room, sums=room + 8,
+            means=room, sums=room + 8, ahead=SUMS_AHEAD,
         )  # fmt: skip
         off += np.float64(load_f32(room, 2))
         squares += np.float64(load_f32(room, 3))
@@ -163,13 +163,10 @@ def normalize_rows(params, begin, end):
         store_f32(room, 0, np.float32(mean))
         root = np.sqrt(variance + np.float64(params.epsilon))
         store_f32(room, 1, np.float32(1.0 / root))
-        apply = params.apply
-        if params.apply_streamed != 0 and y % 64 == 0:
-            apply = params.apply_streamed
         APPLY_CALL.call(
-            apply, y=y, x=x, other=0, mask=0, y_row=0, x_row=0, other_row=0, mask_row=0, rows=1,
-            columns=params.count, mean=room, slope=room + 4, share=params.weight,
-            rest=params.shift, step=0,
+            params.apply, y=y, x=x, other=0, mask=0, y_row=0, x_row=0, other_row=0, mask_row=0,
+            rows=1, columns=params.count, mean=room, slope=room + 4, share=params.weight,
+            rest=params.shift, step=0, ahead=APPLY_AHEAD,
         )  # fmt: skip
 
 
