@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -200,3 +202,20 @@ def size_at_run_time(params, begin, end):
 def test_other_uses_of_python_are_refused(function, message):
     with pytest.raises(dnn.BuildError, match=f"cannot compile task .*{message}"):
         task(PLACE)(function).llvm_text("refused")
+
+
+def test_each_task_has_its_own_name():
+    """Names are keys of the store of compiled code."""
+    program = """
+import collections, gc, importlib, pkgutil
+import dnncore_cpu_numba
+from dnncore_cpu_numba.codegen.task import Task
+for each in pkgutil.walk_packages(dnncore_cpu_numba.__path__, "dnncore_cpu_numba."):
+    importlib.import_module(each.name)
+names = collections.Counter(each.name for each in gc.get_objects() if isinstance(each, Task))
+print(len(names) > 100, [name for name, count in names.items() if count > 1])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[0] == "True []"

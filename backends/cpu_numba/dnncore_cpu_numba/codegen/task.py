@@ -61,7 +61,8 @@ class Task:
         self.params = params
         self.fastmath = fastmath
         self.result = result
-        self.name = f"{function.__module__.rpartition('.')[2]}_{function.__name__}"
+        module = function.__module__.partition(".")[2].replace(".", "_")
+        self.name = f"{module}_{function.__name__}"  # a key of the store; so it must be unique
         self.__doc__ = function.__doc__
         own, wanted = [*inspect.signature(function).parameters], [*arguments.fields]
         if own != wanted:
