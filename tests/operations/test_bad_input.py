@@ -233,6 +233,8 @@ SHAPES = {
         lambda: shuffle(desc(2, 6), 4),
     "shuffle: group_size must be a positive divisor of the 6 elements along axis 1; got 0":
         lambda: shuffle(desc(2, 6), 0),
+    "shuffle: group_size must be a positive divisor of the 6 elements along axis 1; got 2.0":
+        lambda: shuffle(desc(2, 6), 2.0),
     "resampling: src must have 3 to 5 dims (N, C, [[D,] H,] W); got (2, 3)":
         lambda: resampling(desc(2, 3), desc(2, 3)),
     "resampling: dst must have src's batch, channels and rank (2, 3), 3 dims; got (2, 4, 5)":

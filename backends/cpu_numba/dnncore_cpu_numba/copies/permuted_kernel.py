@@ -186,8 +186,8 @@ class _Tap:
             table = vir.at(builder, vir.address(builder, sizes["shares"]), place)
             self.share = builder.load(table, typ=vir.vector_of(lanes), align=4)
             if kernel.ragged:
-                zero = vir.constant(self.share.type, 0.0)
-                self.is_there = builder.fcmp_unordered("!=", self.share, zero)
+                self.zero = vir.constant(self.share.type, 0.0)
+                self.is_there = builder.fcmp_unordered("!=", self.share, self.zero)
 
     def read(self, place: Value) -> Value:
         """Return the elements of a row: their bits for copies, else f32. Missing ones are 0."""
@@ -200,7 +200,7 @@ class _Tap:
             kind = ir.VectorType(INTEGERS[size], kernel.lanes)
             return value if size == 4 else builder.trunc(value, kind)
         if kernel.ragged:
-            value = builder.select(self.is_there, value, vir.constant(value.type, 0.0))
+            value = builder.select(self.is_there, value, self.zero)
         return value
 
     def _permuted(self, place: Value, base: Value) -> Value:
