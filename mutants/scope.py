@@ -86,7 +86,7 @@ STRATA = (
             f"{CPU}/elementwise/post_ops.py", f"{CPU}/elementwise/tiles.py",
             f"{CPU}/gemm/microkernel.py", f"{CPU}/gemm/tile_loop.py", f"{CPU}/lrn/[akt]*.py",
             f"{CPU}/pooling/[fkt]*.py",
-            f"{CPU}/pooling/*_kernel.py", f"{CPU}/reduction/[kt]*.py",
+            f"{CPU}/pooling/*_kernel.py", f"{CPU}/reduction/tasks.py",
             f"{CPU}/resampling/*kernel.py", f"{CPU}/resampling/*task.py", f"{CPU}/rnn/tasks.py",
             f"{CPU}/rows/*kernel.py", f"{CPU}/rows/*tasks.py", f"{CPU}/softmax/*tasks.py",
         ),

@@ -1,4 +1,4 @@
-"""The CPU backend: numba and LLVM generate threaded, vectorised kernels for this processor."""
+"""The CPU backend: threaded, vectorised kernels, which LLVM compiles for this processor."""
 
 from __future__ import annotations
 

@@ -163,6 +163,7 @@ class _Fold:
                 "results": outer.table([size, source_size]),
                 "places": places.table([source_size]), "steps": piece.steps,
                 "parts": parts, "per_part": per_part, "in_lanes": piece.way == "lanes",
+                "in_rows": piece.way == "rows", "src_row": source_size * row.strides[SRC],
                 "width": width, "length": count, "src_stride": row.strides[SRC],
                 "dst_stride": row.strides[DST], "function": getattr(rule, piece.way).address,
                 "merge": plain.columns.address, **_numbers(op, rule.start),
@@ -244,7 +245,7 @@ def _pieces(op: Reduction) -> list[list[_Piece]]:
 def _rows(results: Nest, places: Nest, *, quick: bool) -> Iterator[_Piece]:
     """Yield pieces: choose the rows, and split rows that are too long for one thread.
 
-    quick: whether `RowsKernel` supports the algorithm.
+    quick: whether `SumsKernel` has the algorithm.
     """
     row = places.loops[-1] if places.loops else Loop(1, (0,))
     inner = results.loops[-1].strides[SRC] if results.loops else row.strides[0]

@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dnncore_cpu_numba.codegen import precise_math, vecmath
-from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import prefetch
 from dnncore_cpu_numba.codegen.pointers import (
     LOADS_AS_F32,
@@ -44,7 +45,7 @@ from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function,
 from dnncore_cpu_numba.codegen.type_conversion import STORED
 from dnncore_cpu_numba.codegen.vector_ir import bytes_of
 from dnncore_cpu_numba.copies.typed_rows import convert_row
-from dnncore_cpu_numba.reduction.kernel import FOLD, FOLD_CALL, MAPS, SOURCE, TENSORS, RowsKernel
+from dnncore_cpu_numba.rows.sums_kernel import SUMS_CALL, Formula, SumsKernel
 
 COLUMNS = 1024  # most results of a row
 LANES = 64
@@ -52,6 +53,38 @@ _STRETCH = 4 * LANES  # elements that are combined before the sums in memory are
 _AHEAD = 4096  # prefetch distance in bytes
 _PATIENCE = 256  # steps that are folded into sums before the sums are folded into totals
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+
+SOURCE = Record("source of a reduction", ("src", "address"))
+TENSORS = Record("tensors of a reduction", ("dst", "address"), ("source", SOURCE))
+FOLD = Record(
+    "fold",
+    ("results", Pointer(NEST), "over (dst, src)"),
+    ("places", Pointer(NEST), "of a result, over src"),
+    ("steps parts per_part", "count", "of a row of results, its parts, and steps of a part"),
+    ("in_lanes in_rows", "flag"),
+    ("width length", "count", "accumulators, and elements of a step"),
+    ("src_stride dst_stride", "elements"),
+    ("src_row", "bytes", "from row to row of src"),
+    ("function", "address", "a `FOLD_CALL` of src, or a `SUMS_CALL` of its rows"),
+    ("merge", "address", "a `FOLD_CALL` of outcomes"),
+    ("start power", "float32", "the outcome of nothing, and the norm's p"),
+    ("finish", "index", "of `FINISHES`"),
+    ("divisor eps", "float32"),
+    ("wide_start wide_power wide_divisor wide_eps", "bits", "of the same as float64"),
+    ("part_bytes", "bytes", "from a part's outcomes to the next"),
+    ("dst_size", "bytes", "of an element"),
+    ("store", "address", "a kernel that converts rows of f32 to dst; 0 for f32 and f64"),
+    ("row", "count", "elements of a row, if rows are folded"),
+    ("starts", TENSORS),
+)
+FOLD_CALL = Record(
+    "fold function",
+    ("src", "address"),
+    ("stride", "elements", "between the elements that are counted, or rows"),
+    ("sums", "address"),
+    ("count", "count"),
+    ("params", Pointer(FOLD)),
+)
 
 FINISHES = {
     "max": 0, "min": 0, "sum": 0, "mul": 0,
@@ -95,7 +128,7 @@ ARITHMETIC = {
 def _fold(held: str) -> Task:
     """Return the task that folds in f32 or in f64."""
     load, store, maths, buffer, numbers, _ = ARITHMETIC[held]
-    exp, log = maths.exp, maths.log
+    exp, log, has_rows = maths.exp, maths.log, held == "f32"
 
     @device
     def fill(x, value, count):
@@ -124,14 +157,25 @@ def _fold(held: str) -> Task:
             for i in range(count):
                 store(x, i, exp(log(load(x, i)) / p))
 
+    @device
+    def step_of(params, src, sums, found):
+        """Fold one step into sums."""
+        if has_rows and params.in_rows != 0:
+            SUMS_CALL.call(
+                params.function, y=0, x=src, diff=0, mask=0, y_row=0, x_row=params.src_row,
+                diff_row=0, mask_row=0, rows=params.length, columns=params.row, means=0,
+                sums=found, ahead=_AHEAD,
+            )  # fmt: skip
+            _call(params.merge, found, 1, sums, params.length, params)
+        else:
+            _call(params.function, src, params.src_stride, sums, params.length, params)
+
     def fold(params, begin, end):
         """Fold parts of rows of results, as the module docstring describes."""
         parts, per_part = params.parts, params.per_part
-        width, length = params.width, params.length
-        function, merge = params.function, params.merge
-        stride = params.src_stride
+        width, merge = params.width, params.merge
         start, _, _, _ = numbers(params)
-        sums, totals = stack(buffer), stack(buffer)
+        sums, totals, found = stack(buffer), stack(buffer), stack(buffer)
         result_position, place_position = stack(MAX_LOOPS), stack(MAX_LOOPS)
         tensors, source = TENSORS.room(), SOURCE.room()
         part = begin % parts
@@ -142,11 +186,11 @@ def _fold(held: str) -> Task:
             seek(params.places, first, place_position, tensors.source, source, 1)
             fill(totals, start, width)
             if last == first + 1:
-                _call(function, source.src, stride, totals, length, params)
+                step_of(params, source.src, totals, found)
             else:
                 fill(sums, start, width)
                 for step in range(first, last):
-                    _call(function, source.src, stride, sums, length, params)
+                    step_of(params, source.src, sums, found)
                     advance(params.places, place_position, source, 1)
                     if (step - first) % _PATIENCE == _PATIENCE - 1:
                         _call(merge, sums, 1, totals, width, params)
@@ -222,7 +266,7 @@ class ReductionFold:
 
     columns: Task
     lanes: Task
-    rows: RowsKernel | None
+    rows: SumsKernel | None
     start: float
 
 
@@ -280,7 +324,8 @@ def fold_of(rule: str, source: str = "f32", held: str = "f32") -> ReductionFold:
 
     columns.__name__ = f"{rule}_columns_{source}"
     lanes.__name__ = f"{rule}_lanes_{source}"
-    rows = RowsKernel(map_, combine, source) if map_ in MAPS and held == "f32" else None
+    formula = FORMULAS.get(rule) if held == "f32" else None
+    rows = SumsKernel(formula, True, source) if formula else None
     function = native_function(FOLD_CALL)
     return ReductionFold(function(columns), function(lanes), rows, first)
 
@@ -295,6 +340,12 @@ RULES = {
     "powers": (0.0, "sum", "power"),
 }
 """Rule -> (the result of an empty set, key of `_BOTH`, key of `_EACH`)."""
+
+FORMULAS: dict[str, Formula] = {
+    "max": "largest", "min": "smallest", "sum": "plain", "mul": "multiplied", "sizes": "sizes",
+    "squares": "squares",
+}  # fmt: skip
+"""Rule -> the formula of the kernel that folds rows."""
 
 FOLDS = {held: _fold(held) for held in ARITHMETIC}
 """The type of accumulators -> the task."""

@@ -4,10 +4,14 @@ A kernel is a native function of `SUMS_CALL`. It is emitted because LLVM does no
 as short as a row, and converts elements of half types one by one. The sums of a row or column are
 
     plain       sum of x
+    sizes       sum of |x|
+    squares     sum of x**2
+    multiplied  product of all x
+    largest     the largest x, or NaN if there is one
+    smallest    the smallest x, or NaN if there is one
+    dots        sum of x * diff
     deviations  sum of x - mean,  sum of (x - mean)**2
     products    sum of g,         sum of g * (x - mean)        g = diff, or 0 where mask is 0
-    dots        sum of x * diff
-    largest     the largest x, not a sum; -inf if all are NaN
     decays      sum of e**(x - mean), where no x is above the mean; y = e**(x - mean) if kept
 """
 
@@ -37,7 +41,13 @@ SUMS_CALL = Record(
     ("sums", "address", "f32; the second sums follow all first ones"),
     ("ahead", "bytes", "prefetch distance"),
 )
-Formula = Literal["plain", "deviations", "products", "dots", "largest", "decays"]
+Formula = Literal[
+    "plain", "sizes", "squares", "multiplied", "largest", "smallest", "dots", "deviations",
+    "products", "decays",
+]  # fmt: skip
+_OF_NOTHING = {
+    "multiplied": 1.0, "largest": float("-inf"), "smallest": float("inf"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class _Emitter:
         }  # fmt: skip
         self.numbers = 2 if kernel.formula in ("deviations", "products") else 1
         self.has_mean = kernel.formula in ("deviations", "products", "decays")
-        self.start = F32(float("-inf") if kernel.formula == "largest" else 0.0)
+        self.start = F32(_OF_NOTHING.get(kernel.formula, 0.0))
         self.vector = vir.vector_of(BEST.lanes)
 
     # -- both orders -------------------------------------------------------------------------------
@@ -116,10 +126,12 @@ class _Emitter:
         mask: Value | None,
     ) -> list[Value]:  # fmt: skip
         builder, kernel = self.builder, self.kernel
-        if kernel.formula in ("plain", "largest"):
-            return [self._both(sums[0], x)]
-        if kernel.formula == "dots":
-            return [vir.multiply_add(builder, x, self._diff(places, mask), sums[0])]
+        if kernel.formula in ("squares", "dots"):
+            factor = x if kernel.formula == "squares" else self._diff(places, mask)
+            return [vir.multiply_add(builder, x, factor, sums[0])]
+        if mean is None:
+            size = vir.lanewise(builder, "fabs", x) if kernel.formula == "sizes" else x
+            return [self._both(sums[0], size)]
         deviation = builder.fsub(x, mean)
         if kernel.formula == "decays":
             term = decay(builder, deviation)
@@ -141,10 +153,15 @@ class _Emitter:
         return builder.select(is_set, diff, vir.constant(diff.type, 0.0))
 
     def _both(self, x: Value, y: Value) -> Value:
-        """Combine two sums."""
-        if self.kernel.formula != "largest":
-            return self.builder.fadd(x, y)
-        return self.builder.select(self.builder.fcmp_ordered(">", y, x), y, x)
+        """Combine two sums. Of the larger or smaller one, the chain from x is short."""
+        builder, formula = self.builder, self.kernel.formula
+        if formula == "multiplied":
+            return builder.fmul(x, y)
+        if formula not in ("largest", "smallest"):
+            return builder.fadd(x, y)
+        sign = ">" if formula == "largest" else "<"
+        value = builder.select(builder.fcmp_ordered(sign, y, x), y, x)
+        return builder.select(builder.fcmp_unordered("uno", y, y), y, value)
 
     def _fetch(self, places: dict[str, Value]) -> None:
         """Prefetch what is read later. Deviations are of elements that are in the cache."""
