@@ -39,7 +39,7 @@ APPLY_CALL = Record(
     ("rows columns", "count"),
     (" ".join(NUMBERS), "address", "f32"),
     ("step", "bytes", "between the numbers of rows"),
-    ("ahead", "bytes", "prefetch distance"),
+    ("ahead", "bytes", "prefetch distance, if y is streamed"),
 )
 
 
@@ -155,7 +155,7 @@ class _Emitter:
         for name in set(self.numbers) - set(self.of_rows):
             pointer = vir.at(builder, numbers[name], place)
             numbers[name] = vir.load(builder, pointer, vir.vector_of(LANES), mask)
-        if mask is None:
+        if kernel.streamed and mask is None:
             for name in [n for n in ("x", "other") if n in own]:
                 vir.prefetch(builder, vir.at(builder, own[name], self.args["ahead"]))
         value = self._value(own, numbers, mask)
