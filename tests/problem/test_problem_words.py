@@ -80,6 +80,7 @@ MALFORMED = {
     "--lrn mb2ic3ls0": (2, "local_size must be"),
     "--ip mb2ic3": (2, "expected oc and a number"),
     # shapes in dims
+    "--lnorm 3": (2, "expected 2 to 5 dims, such as 4x64; got '3'"),
     "--eltwise 2x": (2, "expected dims such as 2x3; got '2x'"),
     "--eltwise 2x-3": (2, "expected dims such as 2x3"),
     "--eltwise ic3": (2, "expected dims such as 2x3"),

@@ -26,7 +26,7 @@ from dnncore.problem.drivers.normalization_errors import (
     forward_errors,
     forward_oracle,
 )
-from dnncore.problem.settings import Settings, number_text, read_number
+from dnncore.problem.settings import Misread, Settings, number_text, read_number
 from dnncore.problem.shapes import dims_text, read_batched_dims
 from dnncore.problem.tensors import write_tensors
 
@@ -39,6 +39,9 @@ OWN_DEFAULTS = {**DEFAULTS, "ss_dt": "f32", "eps": number_text(EPSILON)}
 def read(settings: Settings) -> Operation:
     """Make the operation. The last dim of the shape is normalized."""
     dims = read_batched_dims(settings)
+    if len(dims) < 2:
+        given = dims_text(dims)
+        raise Misread("shape", f"expected 2 to 5 dims, such as 4x64; got {given!r}")
     return read_normalization(
         settings,
         DIRECTIONS,
