@@ -14,12 +14,13 @@ pytest.importorskip("numba")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 FORKS = """
-    import os, signal, sys, threading, time
+    import faulthandler, os, signal, sys, threading, time
     import numpy as np
     import dnncore as dnn
     x = np.ones((40, 30), np.float32)
     def child():
-        signal.alarm(60)  # ends a child that hangs
+        faulthandler.register(signal.SIGALRM, chain=True)  # a child that hangs prints its stacks
+        signal.alarm(60)
         assert (dnn.functional.matmul(x, x.T) == 30).all()
         assert (dnn.functional.square(x) == 1).all()
     def work():
