@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from dnncore.engines.peaks import Peaks
 from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
 from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError, ExportError
+from dnncore.forking import import_held
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
@@ -355,10 +357,8 @@ class CpuEngine(HostEngine):
     @classmethod
     def devices(cls) -> Sequence[Device]:
         """Return one device, the processor."""
-        from dnncore.engines.cpu_peaks import processor_name
-
         limits = {"threads": get_num_threads()}
-        return (Device(name=processor_name(), limits=limits, type=cls.kind),)
+        return (Device(name=_cpu_peaks().processor_name(), limits=limits, type=cls.kind),)
 
     @property
     def name(self) -> str:
@@ -368,22 +368,21 @@ class CpuEngine(HostEngine):
     @property
     def peaks(self) -> Peaks:
         """The processor's rates, measured once per machine and stored."""
-        from dnncore.engines.cpu_peaks import cpu_peaks
-
-        return cpu_peaks(self.num_threads)
+        found: Peaks = _cpu_peaks().cpu_peaks(self.num_threads)
+        return found
 
     def measure_peaks(self) -> Peaks:
         """Measure the processor's rates again and store them."""
-        from dnncore.engines.cpu_peaks import measure_again
-
-        measure_again()
+        _cpu_peaks().measure_again()
         return self.peaks
 
     def prove(self, flops: float, nbytes: float, data_type: str, seconds: float) -> None:
         """Raise the peaks that an execution exceeds."""
-        from dnncore.engines.cpu_peaks import prove
+        _cpu_peaks().prove(self.num_threads, flops, nbytes, data_type, seconds)
 
-        prove(self.num_threads, flops, nbytes, data_type, seconds)
+
+def _cpu_peaks() -> ModuleType:
+    return import_held("dnncore.engines.cpu_peaks")
 
 
 def aligned_bytes(name: str, nbytes: int) -> np.ndarray[Any, Any]:
@@ -400,9 +399,8 @@ def aligned_bytes(name: str, nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def _opened(name: str) -> Engine:
-    from dnncore.selection.plugins import engine
-
-    return engine(name)
+    engine: Engine = import_held("dnncore.selection.plugins").engine(name)
+    return engine
 
 
 def check_size(name: str, nbytes: object) -> None:

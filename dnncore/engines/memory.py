@@ -14,6 +14,7 @@ from dnncore.engines.arrays import element_of
 from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError, ExecutionError, ExportError
+from dnncore.forking import import_held
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Memory"]
@@ -312,9 +313,8 @@ def _with_bytes(desc: MemoryDesc, engine: Engine, content: Array) -> Memory:
 def _checked_engine(engine: Engine | None) -> Engine:
     """Check the engine; by default it is `dnncore.engine()`."""
     if engine is None:
-        from dnncore.selection.plugins import engine as open_engine
-
-        return open_engine()
+        opened: Engine = import_held("dnncore.selection.plugins").engine()
+        return opened
     if not isinstance(engine, Engine):
         raise DescriptorError(
             f"memory: engine must be an Engine; got {type(engine).__name__};"
