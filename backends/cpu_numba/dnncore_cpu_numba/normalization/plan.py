@@ -1,4 +1,4 @@
-"""What the plans of normalizations share: dims of statistics, rooms in the scratchpad, copies."""
+"""The base of the plans of normalizations: dims of statistics, and memory in the scratchpad."""
 
 from __future__ import annotations
 

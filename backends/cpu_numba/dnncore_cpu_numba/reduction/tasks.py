@@ -80,7 +80,7 @@ FOLD = Record(
 FOLD_CALL = Record(
     "fold function",
     ("src", "address"),
-    ("stride", "elements", "between the elements that are counted, or rows"),
+    ("stride", "elements", "between the elements that are counted"),
     ("sums", "address"),
     ("count", "count"),
     ("params", Pointer(FOLD)),
