@@ -219,8 +219,10 @@ class Stages(Staged):
         for i, desc in enumerate(self.results[1:]):
             lanes = side if self.kept.loops and self.kept.loops[-1].strides[2 + i] else 1
             at = f"operand{i} + {self._offset(2 + i, desc, parameters)}"
-            value = read(self.engine, desc.data_type, lanes, at)
-            text += f"const {vector(value_type(desc.data_type), side)} value{i} = {value}; "
+            kind, value = value_type(desc.data_type), read(self.engine, desc.data_type, lanes, at)
+            if self.is_wide:
+                kind, value = "double", f"convert_{vector('double', lanes)}({value})"
+            text += f"const {vector(kind, side)} value{i} = {value}; "
         values = [f"value{i}" for i in range(len(self.results) - 1)]
         steps = chain(self.attr.post_ops, values, "old", parameters)
         text += " ".join(f"{{ {step.text} }}" for step in steps)
