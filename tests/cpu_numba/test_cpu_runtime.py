@@ -18,7 +18,7 @@ from dnncore.store import DiskStore
 pytest.importorskip("numba")
 
 from dnncore_cpu_numba.codegen import native
-from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest
 from dnncore_cpu_numba.codegen.pointers import (
@@ -30,7 +30,7 @@ from dnncore_cpu_numba.codegen.pointers import (
 from dnncore_cpu_numba.codegen.task import task
 from dnncore_cpu_numba.runtime import pool as pool_module
 from dnncore_cpu_numba.runtime.pool import pool
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table, repeated
 
 CPU = dnn.engine("cpu")
 
@@ -141,6 +141,43 @@ def test_items_are_cut_into_parts(items, threads, options, parts):
     dst = memory(np.zeros(items, np.int64))
     execute([Step(count_parts, {"dst": Arg(0)}, items, **options)], dst, num_threads=threads)
     assert [n for n in dst.numpy().tolist() if n] == parts
+
+
+@pytest.mark.parametrize("times", [range(0), range(2), range(5), range(4, -1, -1), [1, 3, 5, 7]])
+def test_repeated_steps_move(times):
+    table = np.float32([2])
+
+    def steps(time):
+        copied = scaled(Scratch(64), Arg(0, 12 * time), 3.0, 3)
+        from_table = scaled(Scratch(64), Table(table.copy()), 1.0, 1)
+        nothing = scaled(Arg(1), Arg(0), 9.0, 0)
+        return [copied, nothing, from_table, scaled(Arg(1, 12 * time), Scratch(64), 0.5, 3)]
+
+    src, dst = memory(np.arange(1, 25, dtype=np.float32)), memory(np.zeros(24, np.float32))
+    program = Program(lambda: [*repeated(times, steps), scaled(Arg(1, 92), Arg(0), 7.0, 1)], 2)
+    assert program.rows == 3 * len(times) + 1
+    program.bind([src, dst], np.zeros(128, np.uint8))(CPU.stream())
+    expected = np.zeros((8, 3), np.float32)
+    for place in times:
+        expected[place] = 1.5 * src.numpy().reshape(8, 3)[place]
+        expected[place, 0] = 1
+    expected[7, 2] = 7
+    assert (dst.numpy() == expected.ravel()).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda time: scaled(Arg(time), Arg(0), 2.0, 1), "is Arg.*, then Arg"),
+        (lambda time: scaled(Arg(1), Table(np.float32([time])), 2.0, 1), "is Table"),
+        (lambda time: scaled(Arg(1), Arg(0), 1.0 + time, 1), "is 1065353216, then"),
+        (lambda time: scaled(Arg(1, time * time), Arg(0), 2.0, 1), "at last Arg"),
+        (lambda time: scaled(Arg(1), Arg(0), 2.0, 1 + time), "other items"),
+    ],
+)
+def test_repeated_steps_change_only_their_numbers(change, message):
+    with pytest.raises(CallMismatch, match=message):
+        repeated(range(6), lambda time: [change(time)])
 
 
 def test_a_chain_is_one_program():

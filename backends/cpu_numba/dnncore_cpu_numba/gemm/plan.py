@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from dnncore_cpu_numba.gemm.arithmetic import F32_PRODUCTS, Arithmetic
 from dnncore_cpu_numba.gemm.placed import placed_steps
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 from dnncore_cpu_numba.gemm.tiling import Blocking, knobs
-from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
+from dnncore_cpu_numba.runtime.program import Part, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 ALIGNMENT = 128  # bytes
@@ -63,7 +63,7 @@ class ProgramPlan:
         workspace: MemoryDesc | None = None,
     ) -> None:  # fmt: skip
         self.tensors = arguments(op, workspace, attr)
-        self._parts: list[Callable[[], list[Step]]] = []
+        self._parts: list[Callable[[], Sequence[Part]]] = []
         self._pending: dict[int, Callable[[], None]] = {}  # id(copy) -> appends the copy back
         self._copied = 0  # bytes read and written
         self._launches = 0
@@ -148,8 +148,8 @@ class ProgramPlan:
         self._copied += (len(stretches) - 1) * (self._copied - copied)
         self._launches += (len(stretches) - 1) * (self._launches - launches)
 
-        def others() -> list[Step]:
-            steps = []
+        def others() -> list[Part]:
+            steps: list[Part] = []
             for stretch in stretches[1:]:
                 plan = copy(self)
                 plan._top, plan._parts, plan._pending = top, [], {}
@@ -238,11 +238,11 @@ class ProgramPlan:
         """Append a step that is created when the plan is built. copied: its bytes if it copies."""
         self._append(lambda: [part()], copied)
 
-    def add_steps(self, part: Callable[[], list[Step]]) -> None:
+    def add_steps(self, part: Callable[[], Sequence[Part]]) -> None:
         """Append steps that are created when the plan is built."""
         self._append(part, 0)
 
-    def _append(self, part: Callable[[], list[Step]], copied: int) -> None:
+    def _append(self, part: Callable[[], Sequence[Part]], copied: int) -> None:
         self._parts.append(part)
         self._copied += copied
         self._launches += 1
@@ -257,11 +257,12 @@ class ProgramPlan:
         """Return a function that makes the steps that `append` appends. They may run several times.
 
         It must be called in each build: only then does the program keep the code of its kernels.
+        `append` repeats no steps.
         """
         parts, self._parts = self._parts, []
         append()
         own, self._parts = self._parts, parts
-        return lambda: [step for part in own for step in part()]
+        return lambda: [cast(Step, step) for part in own for step in part()]
 
     def finish(self, op: Operation, attr: Attributes, room: Tensor, *, stepwise: bool) -> None:
         """Append the chain that computes the output from a result in the scratchpad.
@@ -282,7 +283,7 @@ class ProgramPlan:
 
         self._append(steps, sum(tensor.desc.nbytes for tensor in tensors))
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Part]:
         """Return the steps. Compiles the kernels."""
         return [step for part in self._parts for step in part()]
 

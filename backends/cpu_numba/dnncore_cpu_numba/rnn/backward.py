@@ -17,7 +17,7 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.product import transposed
 from dnncore_cpu_numba.rnn import tasks
 from dnncore_cpu_numba.rnn.layers import Layers, matrix
-from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.runtime.program import Part, Step, Table, repeated
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 __all__ = ["plan_backward"]
@@ -152,11 +152,12 @@ class _Side:
         first_h = layers.or_zeros(layers.part("src_iter", *place), batch * sizes.dic).address
         first_c = layers.or_zeros(layers.part("src_iter_c", *place), batch * width).address
 
-        def steps() -> list[Step]:
-            found: list[Step] = []
+        def steps() -> list[Part]:
             order = layers.times(self.side)
             middle, last_ones, projecting = between(), after(), project()
-            for number in reversed(range(len(order))):
+
+            def at(number: int) -> list[Step]:
+                found: list[Step] = []
                 before = order[number - 1] if number else None
                 values = common | self._at(order[number], above, before, first_h, first_c)
                 if layers.projects:
@@ -173,8 +174,10 @@ class _Side:
                     found.append(layers.step(tasks.gru_back_reset, values))
                 else:
                     found.append(layers.step(tasks.rnn_back, values))
-                found += last_ones
-            return found
+                return [*found, *last_ones]
+
+            first = at(0) if order else []
+            return [*repeated(range(len(order) - 1, 0, -1), at), *first]
 
         layers.plan.add_steps(steps)
         state = self._part("src_iter", batch, sizes.dic)

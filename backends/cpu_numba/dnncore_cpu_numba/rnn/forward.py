@@ -14,7 +14,7 @@ from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.rnn import tasks
 from dnncore_cpu_numba.rnn.layers import GATES_OF_GRU, Layers, matrix
-from dnncore_cpu_numba.runtime.program import Step
+from dnncore_cpu_numba.runtime.program import Part, Step, repeated
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 __all__ = ["plan_forward"]
@@ -78,11 +78,11 @@ def _plan_side(
     attention = layers.given.get("attention")
     projection = _Projection(layers, layer, side, h) if layers.projects else None
 
-    def steps() -> list[Step]:
-        found = []
+    def steps() -> list[Part]:
         first, second = before(), between()
         last = projection.product() if projection else []
-        for time in layers.times(side):
+
+        def at(time: int) -> list[Step]:
             rows = row if workspace is None else layers.saved(workspace, layer, side, time)
             assert rows is not None
             values = common | {
@@ -92,22 +92,22 @@ def _plan_side(
             }
             if attention is not None:
                 values["attention"] = moved(attention.address, 4 * time * batch)
-            found += first
             if projection:
-                found.append(layers.step(tasks.lstm, values | projection.values))
-                found += [*last, *projection.copies(values["row"], values["out"], out)]
-            elif op.is_lstm:
+                own = layers.step(tasks.lstm, values | projection.values)
+                copies = projection.copies(values["row"], values["out"], out)
+                return [*first, own, *last, *copies]
+            if op.is_lstm:
                 values["hidden"] = moved(rows.address, 4 * layers.parts["h"].start)
-                found.append(layers.step(tasks.lstm, values | {"hidden_step": layers.row}))
-            elif op.is_lbr:
-                found.append(layers.step(tasks.lbr, values))
-            elif op.is_gru:
-                found.append(layers.step(tasks.gru_gates, values))
-                found += second
-                found.append(layers.step(tasks.gru_state, values))
-            else:
-                found.append(layers.step(tasks.rnn, values))
-        return found
+                own = layers.step(tasks.lstm, values | {"hidden_step": layers.row})
+                return [*first, own]
+            if op.is_lbr:
+                return [*first, layers.step(tasks.lbr, values)]
+            if op.is_gru:
+                own = layers.step(tasks.gru_gates, values)
+                return [*first, own, *second, layers.step(tasks.gru_state, values)]
+            return [*first, layers.step(tasks.rnn, values)]
+
+        return repeated(layers.times(side), at)
 
     plan.add_steps(steps)
     for final, state in zip(finals, (h, c), strict=True):

@@ -27,7 +27,7 @@ from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
 from dnncore_cpu_numba.gemm.quantization import Terms
 from dnncore_cpu_numba.rnn import tasks
 from dnncore_cpu_numba.rnn.layers import GATES_OF_GRU, Layers
-from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.runtime.program import Part, Step, Table, repeated
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 __all__ = ["KEPT", "plan_integers", "refuse_scales"]
@@ -195,15 +195,16 @@ class _Cells:
         make = self._lstm if self.op.is_lstm else self._gru
         cell = make(place, q, c, deep)
 
-        def steps() -> list[Step]:
-            found = []
+        def steps() -> list[Part]:
             own = cell()
-            for time in layers.times(side):
-                found += own(moved(z.address, 4 * time * batch * gates * width))
-                found += self._conversion(
-                    _matrix(out, time * batch * out.desc.strides[0], batch, sizes.dic,
-                            out.desc.strides[0]), q)  # fmt: skip
-            return found
+
+            def at(time: int) -> list[Step]:
+                step = out.desc.strides[0]
+                rows = _matrix(out, time * batch * step, batch, sizes.dic, step)
+                z_now = moved(z.address, 4 * time * batch * gates * width)
+                return [*own(z_now), *self._conversion(rows, q)]
+
+            return repeated(layers.times(side), at)
 
         self.plan.add_steps(steps)
         for name, state in (("dst_iter", q), ("dst_iter_c", c)):
