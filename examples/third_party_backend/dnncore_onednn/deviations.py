@@ -1,8 +1,8 @@
 """Problems that are refused because oneDNN's results differ from dnncore's, or it damages memory.
 
-oneDNN accepts all of these problems. dnncore's conformance kit found the rows, on a processor with
-AVX-512 and oneDNN 3.2. The names of oneDNN's implementations that generate code contain `jit`. The
-others are plain loops, whose names begin with `ref` or `simple`.
+oneDNN accepts all of these problems. dnncore's conformance kit found the rows, on processors
+with AVX2 and with AVX-512, and oneDNN 3.2. The names of oneDNN's implementations that generate code
+contain `jit`. The others are plain loops, whose names begin with `ref` or `simple`.
 
 With `DNNCORE_ONEDNN_FINITE=1`, the user promises that each number is 0, or has a size from 1e-12 to
 1e12. Then problems are not refused if oneDNN's results differ only for other numbers.
@@ -26,6 +26,7 @@ from dnncore.backend import (
     RefusalKind,
     Refused,
 )
+from dnncore_onednn.library import default
 
 __all__ = ["is_deterministic", "refusal"]
 
@@ -199,6 +200,16 @@ def _is_finished(op: Any, attr: Attributes) -> bool:
     return op.bias is not None or bool(attr.post_ops)
 
 
+def _has_rest_of_bias(op: Any, _attr: Attributes) -> bool:
+    """Whether a vector of eight numbers of bias extends beyond its end."""
+    return op.bias is not None and op.dst.dims[1] % 8 != 0
+
+
+def _saturates(op: Any, _attr: Attributes) -> bool:
+    """Whether sums of two products of integers may saturate."""
+    return not _is_float(op.tensors()[0][1]) and not default().is_exact_for_bytes
+
+
 def _may_leave_s32(op: Any, attr: Attributes) -> bool:
     """Whether an s32 result is computed in f32 and may exceed the range of s32."""
     if op.result.data_type != "s32":
@@ -301,6 +312,10 @@ DEVIATIONS = (
               lambda op, _attr: not _is_float(op.src), kind="type"),
     Deviation((backend.ConvolutionForward,), "crashes if dst begins at an odd address",
               _is_finished, "*gemm*"),
+    Deviation((backend.ConvolutionForward,), "reads beyond the end of bias", _has_rest_of_bias,
+              "jit:avx2", kind="shape"),
+    Deviation((*LAYERS, backend.RNNForward), "saturates sums of integers without VNNI",
+              _saturates, kind="type"),
     Deviation(ALL, "saturates s32 at 2147483520", _may_leave_s32, kind="type"),
     Deviation((backend.Reorder,), "rounds s32 before it subtracts the zero point",
               _subtracts_from_s32, kind="type"),

@@ -21,6 +21,7 @@ Handle = ctypes.c_void_p
 Dims = ctypes.c_int64 * 12
 
 CPU = 1  # oneDNN's number for the engine kind CPU
+VNNI = 0x48  # bits of instruction sets: AVX2 VNNI, AVX-512 VNNI
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL"}
 # Table -> range of its enumerators. dnnl_<table>2str returns their names.
 TABLES: dict[str, Iterable[int]] = {
@@ -81,6 +82,14 @@ class Library:
     def has(self, function: str) -> bool:
         """Whether this version has dnnl_<function>."""
         return hasattr(self.functions, f"dnnl_{function}")
+
+    @property
+    def is_exact_for_bytes(self) -> bool:
+        """Whether the code that oneDNN generates has instructions for sums of products of bytes.
+
+        Without VNNI, it adds two products in 16 bits and saturates the sum.
+        """
+        return bool(self.functions.dnnl_get_effective_cpu_isa() & VNNI)
 
     def made(self, function: str, destroy: str, *arguments: Any) -> Owned:
         """Return a new object made by dnnl_<function>. Raises `OneDnnError`."""
