@@ -49,13 +49,16 @@ TARGETS = _targets()
 SHARE = int(os.environ.get("TEST_SHARE", "1"))
 SEED = os.environ.get("TEST_SEED", "0")
 LONG_LIST = 4  # cases of a test function, of which one in SHARE is drawn
+LONG_SHARE = 3  # one in this many tests with the marker `long` is drawn
 
 
 def pytest_report_header() -> str:
     """Return the line of the output that names the sample."""
     if SHARE == 1:
         return "all cases of all tests"
-    return f"seed {SEED}: one case in {SHARE} of lists longer than {LONG_LIST}, half of long tests"
+    return (
+        f"seed {SEED}: one case in {SHARE} of lists longer than {LONG_LIST}, a third of long tests"
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -137,7 +140,7 @@ def _share(item: pytest.Item, cases: int) -> int:
     """Return n, if one in n of such tests is drawn."""
     if cases > LONG_LIST:
         return SHARE
-    return min(2, SHARE) if item.get_closest_marker("long") else 1
+    return min(LONG_SHARE, SHARE) if item.get_closest_marker("long") else 1
 
 
 def _takes_turns(item: pytest.Function) -> bool:

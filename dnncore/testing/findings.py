@@ -19,7 +19,7 @@ __all__ = ["ABSENT", "LATE", "Findings", "check_proposal"]
 
 ABSENT = "absent"  # status of claims for an engine that this machine lacks
 
-LATE = "no time"  # status of a case that begins after the budget is used up
+LATE = "no time"  # status of cases that would begin after the budget is used up
 
 
 class Findings:
@@ -40,7 +40,7 @@ class Findings:
     def add(self, found: Entry, is_recorded: bool) -> None:
         """Keep an entry. Raises the errors of `Ledger.add`."""
         if found["status"] == LATE:
-            self._late += 1
+            self._late += found["count"]
             return
         if found["status"] == ABSENT:
             self._absent.append(found["text"])

@@ -6,6 +6,7 @@ It does nothing in runs without tests of the kit.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # other test runs on a machine with dnncore must not import a
     from dnncore.testing.ledger import Ledger
     from dnncore.testing.report import Entry
     from dnncore.testing.running.plan import Absent, Job, Plan
+    from dnncore.testing.running.sample import Surplus
     from dnncore.testing.running.worker import Worker
 
 _entry = pytest.StashKey["tuple[Entry, bool]"]()  # an entry, and whether it is from a ledger
@@ -126,18 +128,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         plans = getattr(metafunc.cls, "plans", None) or _plans(metafunc.config)
         jobs = [job for plan in plans for job in plan.jobs()]
-        absent = [row for plan in plans for row in plan.absent()]
-        if metafunc.config.option.dnncore_budget is not None:
-            from dnncore.testing.running.sample import in_sample_order
-
-            jobs = in_sample_order(jobs, metafunc.config.option.dnncore_seed)
+        others: list[Any] = [row for plan in plans for row in plan.absent()]
         _check_options(metafunc.config, jobs)
+        jobs, surplus = _sample(metafunc.config.option, jobs)
     except (DnnError, OSError) as error:
         raise pytest.Collector.CollectError(str(error)) from error
     if not plans and not metafunc.config.option.dnncore_saved:
         raise pytest.Collector.CollectError("name a backend with --dnncore-backend=NAME")
-    rows = [*map(_parameter, jobs), *(pytest.param(row, id=str(row)) for row in absent)]
+    rows = [*map(_parameter, jobs), *(pytest.param(row, id=str(row)) for row in others + surplus)]
     metafunc.parametrize(TEST_ARGUMENT, rows if plans else [None])
+
+
+def _sample(option: Any, jobs: list[Job]) -> tuple[list[Job], list[Surplus]]:
+    """Return the jobs of a run with a budget, in their order, and the number of the others.
+
+    A run with a ledger has them all, because recorded jobs take no time.
+    """
+    from dnncore.testing.running.sample import in_reach, in_sample_order
+
+    if option.dnncore_budget is None:
+        return jobs, []
+    jobs = in_sample_order(jobs, option.dnncore_seed)
+    if option.dnncore_ledger:
+        return jobs, []
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    jobs, surplus = in_reach(jobs, option.dnncore_budget, processes)
+    return jobs, [surplus] if surplus.count else []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -220,23 +236,27 @@ def _new_worker(config: pytest.Config) -> Worker:
 @pytest.fixture
 def dnncore_check(
     dnncore_worker: Worker, dnncore_fresh_worker: Worker, request: pytest.FixtureRequest
-) -> Callable[[Job | Absent], None]:
+) -> Callable[[Job | Absent | Surplus], None]:
     """Run a job; fail if an implementation is wrong or a claim is lost; skip if all refuse, if no
     time is left, or if the claims are for an engine that this machine lacks.
     """
     from dnncore.testing.findings import ABSENT, LATE
     from dnncore.testing.running.plan import Absent
+    from dnncore.testing.running.sample import Surplus
 
     config = request.config
 
-    def check(job: Job | Absent) -> None:
+    def check(job: Job | Absent | Surplus) -> None:
+        if isinstance(job, Surplus):
+            request.node.stash[_entry] = ({"status": LATE, "count": job.count}, False)
+            pytest.skip(str(job))
         if isinstance(job, Absent):
             request.node.stash[_entry] = ({"status": ABSENT, "text": str(job)}, False)
             pytest.skip(str(job))
         ledger = _open_ledger(config)
         recorded = ledger.find(job) if ledger else None
         if recorded is None and not job.required and _is_late(config):
-            request.node.stash[_entry] = ({"status": LATE}, False)
+            request.node.stash[_entry] = ({"status": LATE, "count": 1}, False)
             pytest.skip("no time is left of the budget")
         found, result = (recorded, None) if recorded else _run(job, dnncore_worker)
         request.node.stash[_entry] = (found, recorded is not None)

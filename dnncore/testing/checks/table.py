@@ -191,7 +191,12 @@ class _Run:
         self._skipped = set(skip)
 
     def all(self) -> None:
-        """Run all checks. The checks of candidates run first, because others query and build."""
+        """Run all checks. The checks of candidates run first, because others query and build.
+
+        A backend without implementations of the operation has nothing to check.
+        """
+        if not (self.case.implementations or self.case.trials):
+            return
         for implementation in self.case.implementations:
             for check in self._wanted("candidate"):
                 self._make(check, implementation.name, self.case, implementation)

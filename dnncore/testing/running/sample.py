@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from dnncore.ops import Operation
 from dnncore.tensors.datatypes import data_type
 from dnncore.testing.problems.types_and_attributes import direction_of, input_types
 from dnncore.testing.running.plan import Job
 
-__all__ = ["in_sample_order", "row_of", "stratum"]
+__all__ = ["Surplus", "in_reach", "in_sample_order", "row_of", "stratum"]
+
+CASES_PER_SECOND = 10  # of a process: more than it runs; each case that it leaves out takes 10 ms
 
 KINDS = {"f64": "f64", "f32": "f32", "f16": "half", "bf16": "half",
          "s32": "integer", "s8": "integer", "u8": "integer"}  # fmt: skip
@@ -53,6 +55,23 @@ def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
         placed.append((share, replace(job, required=job.required or not ranks[place])))
         ranks[place] += 1
     return [job for _, job in sorted(placed, key=lambda pair: pair[0])]
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """Cases that cannot run within the budget, so that pytest need not handle each."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} cases cannot run within the budget"
+
+
+def in_reach(jobs: Sequence[Job], seconds: float, processes: int) -> tuple[list[Job], Surplus]:
+    """Return the first jobs that might run in a time, and those that must run; and the others."""
+    most = round(CASES_PER_SECOND * seconds * processes)
+    kept = [job for place, job in enumerate(jobs) if place < most or job.required]
+    return kept, Surplus(len(jobs) - len(kept))
 
 
 def _draw(text: str, seed: int) -> bytes:
