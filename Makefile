@@ -26,7 +26,7 @@ PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) 
 # Of a test with more than four cases, one in SHARE is drawn; of tests with the marker `long`, one in
 # three. The default seed is the commit, so each commit has its own cases. `make test SHARE=1` runs
 # all of them in about 45 minutes.
-SHARE ?= 8
+SHARE ?= 6
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 TESTS = TEST_SHARE=$(SHARE) TEST_SEED=$(SEED) $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal \
 	--dnncore-timeout=300

@@ -224,5 +224,6 @@ def test_a_ledger_without_the_run_is_refused(pages, missing):
     assert "expected the record of the run with alexnet, digits, overheads, roofline" in found
 
 
+@pytest.mark.long
 def test_the_pages_of_this_repository_are_those_of_its_ledgers():
     assert not list(check.changes(ROOT / "benchmarks" / "ledgers", ROOT / "docs"))

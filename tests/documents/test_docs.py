@@ -154,6 +154,7 @@ def test_the_docstring_of_an_operation_has_each_field_and_each_tensor(operation)
     assert described == names
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git to apply a diff")
 def test_the_operation_added_by_the_diff_of_contributing_is_complete(tmp_path):
     for folder in ("dnncore", "backends/reference", "tests"):

@@ -18,6 +18,8 @@ from dnncore.testing.ledger import Ledger
 from dnncore.testing.running.plan import Plan
 from dnncore.testing.running.sample import in_sample_order
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 BUILT_IN = {
     "reference": "backends/reference/claims.txt",

@@ -38,4 +38,4 @@ TestReferenceByTorch = pytest.mark.peer(conformance("reference"))  # which the k
 # `make conformance` runs larger sizes of these two, but not of the reference. The first case of an
 # operation and a direction takes long on PoCL, because all slow checks run on it.
 TestCpu = sample("cpu_numba", seed=4, words=3)
-TestPoCL = sample("opencl", "pocl", seed=8, words=1)
+TestPoCL = pytest.mark.long(sample("opencl", "pocl", seed=8, words=1))

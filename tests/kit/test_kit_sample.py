@@ -9,7 +9,7 @@ from test_kit_suite import REFERENCE, SUITE
 
 from dnncore.problem import read
 from dnncore.testing.running.plan import Plan
-from dnncore.testing.running.sample import in_sample_order, row_of, stratum
+from dnncore.testing.running.sample import Surplus, in_reach, in_sample_order, row_of, stratum
 
 CLAIMS = Path(__file__).parents[2] / "backends/reference/claims.txt"
 JOBS = Plan("reference", "smoke").jobs()
@@ -34,6 +34,17 @@ def test_each_beginning_has_the_same_share_of_every_stratum(share):
     shares = [found[s] / size for s, size in sizes.items() if size >= 20]
     assert len(shares) > 3
     assert max(shares) - min(shares) < 0.1
+
+
+def test_cases_that_cannot_run_in_time_are_left_out_at_once():
+    order = in_sample_order(JOBS, seed=7)
+    required = sum(job.required for job in order)
+    kept, surplus = in_reach(order, seconds=10.0, processes=2)
+    assert kept == order[:200]
+    assert surplus.count == len(order) - 200
+    kept, surplus = in_reach(order, seconds=0.1, processes=1)
+    assert kept == order[:required]
+    assert in_reach(order, seconds=1e6, processes=1) == (order, Surplus(0))
 
 
 def test_the_seed_decides_the_order_and_other_cases_do_not():

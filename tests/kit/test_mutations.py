@@ -6,6 +6,8 @@ import dnncore as dnn
 from dnncore.testing.bad_input import mutated_programs, mutations, valid_calls
 from dnncore.testing.bad_input.examination import examine, examine_in, examiner
 
+pytestmark = pytest.mark.long
+
 SEED = 1
 CPU = dnn.engine("cpu")
 CALL = "int('x')"  # raises ValueError

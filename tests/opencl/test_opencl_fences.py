@@ -42,6 +42,7 @@ def run(*arguments):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(3))
 def test_kernels_stay_inside(target, first):
     """A process for several operations, because it reads the list of problems for seconds."""
