@@ -236,10 +236,15 @@ def slope(trial: Trial) -> None:
         return
     y = inputs["diff_dst"]
     forward = next(pd for pd in _forwards(trial) if pd.is_reference)
+    absent = {  # gradients read no shift
+        name: np.zeros(forward.descs[name].dims, forward.descs[name].dtype)
+        for name in reads(forward.op, Attributes())
+        if name not in inputs
+    }
+    read = _read(forward.op, {**inputs, **absent})
     v = np.sign(fill_normal(trial.pd.descs["diff_src"], (trial.case.seed, 2))).astype(np.float64)
     at, high, low = (
-        _run(forward, {**_read(forward.op, inputs), "src": (src + s * v).astype(np.float32)})
-        for s in (0.0, STEP, -STEP)
+        _run(forward, {**read, "src": (src + s * v).astype(np.float32)}) for s in (0.0, STEP, -STEP)
     )
     kept = {**inputs, **at, "src": src.astype(np.float32)}
     slopes = trial.execute(kept)["diff_src"]

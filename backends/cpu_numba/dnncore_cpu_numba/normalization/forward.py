@@ -9,61 +9,68 @@ from dnncore.backend import Attributes, BatchNormalizationForward, LayerNormaliz
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.post_ops import Stage, binary, eltwise
 from dnncore_cpu_numba.normalization.by_channels import ForwardByChannels
-from dnncore_cpu_numba.normalization.plan import ZERO, Plan, Tensors, vector, zeros
-from dnncore_cpu_numba.rows import tasks
-from dnncore_cpu_numba.rows.channels import ChannelSums
-from dnncore_cpu_numba.rows.statistics import Statistics
+from dnncore_cpu_numba.normalization.plan import (
+    ZERO,
+    Plan,
+    Tensors,
+    copied,
+    layouts_of_copies,
+    zeros,
+)
+from dnncore_cpu_numba.rows.channels import ChannelSums, Kernels
+from dnncore_cpu_numba.rows.sums_kernel import SumsKernel
 from dnncore_cpu_numba.rows.whole import whole_sets
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 
 class Forward(Plan):
-    """Statistics in one or two passes over cached rows, then a chain of all elements."""
+    """Sets of one piece are read once. Else sums of rows, then one pass over all elements.
+
+    copy: a dense room of src, if it has scales or no contiguous rows; or None.
+    """
 
     def __init__(self, op: Any, attr: Attributes) -> None:
         super().__init__(op)
         self.attr = attr
-        self.mean, self.variance, self.factor = (self._statistic() for _ in range(3))
-        self.statistics: Statistics | None = None
-        self.source = op.src
-        self.is_scaled = "src" in attr.scales
-        if self.is_scaled:
-            self.source = op.src.with_data_type("f32").with_offset0(0)
-            self.src_room = self._room(self.source.nbytes)
-        self.whole = None if self.is_scaled else whole_sets(op)
-        self.results: ForwardByChannels | None = None
+        given = [] if "src" in attr.scales else [op.src]
         self.sums: ChannelSums | None = None
+        for source in (*given, *layouts_of_copies(op.src)):
+            self.whole = whole_sets(op, source)
+            if self.whole is not None or op.use_global_stats:
+                break
+            self.sums = ChannelSums.planned(op.src.dims, self.places.summed, {"x": source})
+            if self.sums is not None:
+                break
+        self.copy = None if source in given else self.tensor(source)
+        self.results: ForwardByChannels | None = None
         if self.whole is None and not isinstance(op, LayerNormalization):
-            self.results = ForwardByChannels(op, self._room, self.source)
-            if not op.use_global_stats:
-                channels = self.results.channels.dims
-                self.sums = ChannelSums.planned(op.src.dims, channels, {"x": self.source})
-        if self.sums is not None:
-            self.room = self._room(self.sums.nbytes)
-        elif not op.use_global_stats and self.whole is None:
-            self.statistics = Statistics(op.src.dims, self.places.sets, {"x": self.source})
-            self.room = self._room(self.statistics.nbytes)
+            self.results = ForwardByChannels(self, source)
+        self.outcomes = self.reserve(self.sums.nbytes if self.sums else 0)
 
     def steps(self, result: Tensor) -> list[Step]:
         """Return the steps that write the result, the statistics and the mask."""
         op = self.op
-        named = arguments(op, op.workspace_desc(), self.attr)
+        given = arguments(op, op.workspace_desc(), self.attr)
         if not op.src.nelems:
-            return self._of_nothing(named)
-        steps: list[Step] = []
-        src = named["src"]
-        if self.is_scaled:
-            own = Tensor(self.src_room, self.source)
-            scale = named["src_scales"]
-            steps += chain_steps(op.src.dims, [own, src, scale], [binary("mul", 2)])
-            src = own
+            return self._of_nothing(given)
+        named, steps = self.with_dense_vectors(given)
+        if self.copy is not None:
+            scales = [named[name] for name in ["src_scales"] if name in named]
+            stages = [binary("mul", 2) for _ in scales]
+            steps += chain_steps(op.src.dims, [self.copy, named["src"], *scales], stages)
+            named["src"] = self.copy
         if self.whole is not None:
             rooms = {"mean": self.mean.address, "variance": self.variance.address, "factor": 0}
-            one = self.whole.forward(op, src, result, rooms, named)
-            return [one, *self._kept_statistics(named)]
-        steps += self._statistics(named, src)
-        return steps + self._apply(named, src, result)
+            one = self.whole.forward(op, named["src"], result, rooms, named)
+            return [*steps, one, *self._kept_statistics(named)]
+        if self.sums is None:
+            steps += self.given_statistics(named)
+        else:
+            steps += [*self._statistics(self.sums, named["src"]), *self._kept_statistics(named)]
+        if self.results is not None and self.results.application is not None:
+            return [*steps, *self.results.steps(named, result)]
+        return steps + self._chain(named, result)
 
     def _of_nothing(self, named: Tensors) -> list[Step]:
         """Return the steps that zero statistics of empty sets."""
@@ -71,41 +78,34 @@ class Forward(Plan):
             return []
         return zeros([named[name] for name in ("mean", "variance") if name in named])
 
-    def _statistics(self, named: Tensors, src: Tensor) -> Iterator[Step]:
+    def _statistics(self, sums: ChannelSums, src: Tensor) -> Iterator[Step]:
         op = self.op
-        if op.use_global_stats:
-            if op.has_mean:
-                yield from self._copied(self.mean, named["mean"])
-            yield from self._copied(self.variance, named["variance"])
-            values = {
-                "source": self.variance.address, "target": self.factor.address,
-                "epsilon": op.epsilon,
-            }  # fmt: skip
-            yield Step(tasks.factors, values, self.count, grain=1024)
+        mean, variance, factor = (one.address for one in (self.mean, self.variance, self.factor))
+        if op.has_mean:
+            yield from sums.steps(self.outcomes, {"x": src}, 0)
+            rooms, members = (mean, variance, factor), sums.count // self.count
+            yield sums.combined(self.outcomes, False, op.epsilon, *rooms, members=members)
             return
-        rooms = [one.address for one in (self.mean, self.variance, self.factor)]
-        if self.sums is not None and self.results is not None:
-            members = self.results.channels.members
-            yield from self.sums.steps(self.room, {"x": src}, 0)
-            yield self.sums.combined(self.room, False, op.epsilon, *rooms, members=members)
-            yield from self._kept_statistics(named)
-            return
-        assert self.statistics is not None
-        kinds = {along: tasks.MOMENTS[op.has_mean, along] for along in (False, True)}
-        yield from self.statistics.steps(self.room, {"x": src}, kinds)
-        yield self.statistics.combined(self.room, False, op.epsilon, *rooms)
-        yield from self._kept_statistics(named)
+
+        def squares(along: bool) -> Kernels:  # they take no mean
+            return SumsKernel("squares", along, src.desc.data_type), None
+
+        yield from sums.steps(self.outcomes, {"x": src}, mean, squares)
+        yield sums.combined(self.outcomes, True, 0.0, variance)
+        averages = [eltwise("linear", 1 / op.count, 0.0)]
+        yield from chain_steps(self.places.sets, [self.variance, self.variance], averages)
+        yield self.factors()
 
     def _kept_statistics(self, named: Tensors) -> Iterator[Step]:
         for name, room in (("mean", self.mean), ("variance", self.variance)):
             if name in named:
-                yield from self._kept(named[name], room)
+                given = named[name]
+                yield from copied(given, room.seen_as(MemoryDesc(given.desc.dims, "f32")))
 
-    def _apply(self, named: Tensors, src: Tensor, result: Tensor) -> list[Step]:
+    def _chain(self, named: Tensors, result: Tensor) -> list[Step]:
+        """Return the steps that write the result and the mask in any layouts."""
         op = self.op
-        if self.results is not None and self.results.application is not None:
-            return [*self.results.steps(named, src, result, self.mean, self.factor)]
-        tensors = [result, src]
+        tensors = [result, named["src"]]
         stages: list[Stage] = []
 
         def then(algorithm: str, tensor: Tensor) -> None:
@@ -117,7 +117,7 @@ class Forward(Plan):
         then("mul", self.factor)
         for name, algorithm in (("scale", "mul"), ("shift", "add")):
             if name in named:
-                then(algorithm, vector(self.places, named[name]))
+                then(algorithm, self.places.of_vector(named[name]))
         if not isinstance(op, BatchNormalizationForward) or not op.fuse_relu:
             return chain_steps(op.src.dims, tensors, stages)
         if "src1" in named:

@@ -1,11 +1,11 @@
 """Batch, layer and group normalization: statistics of sets, then a chain over all elements.
 
 Small arrays in the scratchpad, of f32 and dense, hold mean, variance and factor, which is
-1 / sqrt(variance + epsilon). With the average A of g, and the average B of g * x, where
-x = (src - mean) * factor,
+1 / sqrt(variance + epsilon). With the average A of g = diff_dst * scale, and the average B of
+g * x, where x = (src - mean) * factor,
 
-    dst      = (src - mean) * factor * scale + shift
-    diff_src = ((src - mean) * C - A + diff_dst * scale) * factor     with C = -B * factor
+    dst      = x * scale + shift
+    diff_src = (g - A - x * B) * factor
 """
 
 from __future__ import annotations

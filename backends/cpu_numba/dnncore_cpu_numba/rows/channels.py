@@ -15,11 +15,10 @@ from typing import Any, Literal
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
-from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.fill_task import fill_step
 from dnncore_cpu_numba.rows import channels_tasks as tasks
 from dnncore_cpu_numba.rows.apply_kernel import NUMBERS, ApplyKernel
-from dnncore_cpu_numba.rows.sums_kernel import SumsKernel
+from dnncore_cpu_numba.rows.sums_kernel import SOURCES, SumsKernel
 from dnncore_cpu_numba.runtime.program import Param, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved
 
@@ -141,8 +140,7 @@ class ChannelSums:
     @classmethod
     def planned(cls, *args: Any) -> ChannelSums | None:
         """Return the plan, or None if the types or layouts do not suit."""
-        kinds = {name: desc.data_type for name, desc in args[2].items()}
-        if any(kind not in (("u8",) if name == "mask" else FLOATS) for name, kind in kinds.items()):
+        if any(desc.data_type not in SOURCES for desc in args[2].values()):
             return None
         try:
             return cls(*args)
@@ -259,8 +257,7 @@ class Application:
     @classmethod
     def planned(cls, dims: Sequence[int], tensors: Mapping[str, MemoryDesc]) -> Application | None:
         """Return the plan, or None if the types or layouts do not suit."""
-        floats = [desc for name, desc in tensors.items() if name != "mask"]
-        if any(desc.data_type not in FLOATS for desc in floats):
+        if any(desc.data_type not in SOURCES for desc in tensors.values()):
             return None
         try:
             return cls(dims, tensors)

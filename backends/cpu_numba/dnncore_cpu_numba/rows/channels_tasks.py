@@ -207,6 +207,17 @@ def combine(params, begin, end):
             store_f32(params.second, start + i, np.float32(load_f64(room + 2 * own, i)))
 
 
+GIVEN = Record("given variances", ("source target", "address"), ("epsilon", "float32"))
+
+
+@task(GIVEN)
+def factors(params, begin, end):
+    """target = 1 / sqrt(variance + epsilon)."""
+    for i in range(begin, end):
+        root = np.sqrt(np.float64(load_f32(params.source, i)) + np.float64(params.epsilon))
+        store_f32(params.target, i, np.float32(1.0 / root))
+
+
 SLOPES = Record(
     "numbers of a gradient",
     ("first second", "address", "sums of g and of g * (x - mean) per channel; 0: not needed"),

@@ -26,8 +26,11 @@ from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.exponentials import decay
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.type_conversion import STORED, load_as_f32
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS, STORED, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I64, Builder, Value
+
+SOURCES = (*FLOATS, "s8", "u8")
+"""Types of x in plans of sums."""
 
 AT_ONCE = 4  # vectors of a row that are summed at a time
 

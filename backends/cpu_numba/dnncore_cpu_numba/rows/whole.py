@@ -12,17 +12,18 @@ import numpy as np
 
 from dnncore.backend import GroupNormalization, LayerNormalization, MemoryDesc
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
-from dnncore_cpu_numba.codegen.type_conversion import FLOATS
 from dnncore_cpu_numba.copies.typed_rows import conversion
 from dnncore_cpu_numba.rows import whole_tasks
 from dnncore_cpu_numba.rows.apply_kernel import ApplyKernel
-from dnncore_cpu_numba.rows.sums_kernel import SumsKernel
+from dnncore_cpu_numba.rows.sums_kernel import SOURCES, SumsKernel
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 MOST = 1 << 16  # elements of a set: with diff_dst and the result they fit in a core's cache
 _PARTS = 64  # most parts of a gradient
 _ROWS = 16  # least sets of a part whose sums have as many elements as a set
+_LONG_ROWS = 4  # the same for sets that do not fit
+_MANY = 16  # sets that do not fit are divided among threads, but not their elements
 _GRAIN = 4096  # least elements of a thread's part
 
 
@@ -44,7 +45,8 @@ class Whole:
     @property
     def parts(self) -> int:
         """The number of parts of a gradient."""
-        return max(1, min(_PARTS, self.sets // (_ROWS if self.per_element else 1)))
+        least = _ROWS if self.count <= MOST else _LONG_ROWS
+        return max(1, min(_PARTS, self.sets // (least if self.per_element else 1)))
 
     @property
     def nbytes(self) -> int:
@@ -120,16 +122,16 @@ class Whole:
         }  # fmt: skip
 
 
-def whole_sets(op: Any) -> Whole | None:
-    """Return the sets of an operation if they are dense floats and fit in the cache."""
-    tensors = {row.name: desc for row, desc in op.tensors()}
+def whole_sets(op: Any, source: MemoryDesc) -> Whole | None:
+    """Return the sets of an operation if they are dense, and fit in the cache or are many rows.
+
+    source: the layout of src or of its copy.
+    """
+    tensors = {row.name: desc for row, desc in op.tensors()} | {"src": source}
     if op.use_global_stats or not op.source.nelems:
         return None
     names = ("src", "dst", "diff_dst", "diff_src")
     if not all(_is_dense(tensors[name]) for name in names if name in tensors):
-        return None
-    vectors = [tensors[name] for name in ("scale", "shift") if name in tensors]
-    if not all(desc.data_type == "f32" and desc.strides == (1,) for desc in vectors):
         return None
     dims, kinds = op.source.dims, {tensors[name].data_type for name in names if name in tensors}
     if isinstance(op, LayerNormalization):
@@ -140,13 +142,13 @@ def whole_sets(op: Any) -> Whole | None:
         whole = Whole(dims[0] * op.groups, runs, count, op.groups, per_element=False)
     else:
         return None
-    most = MOST if kinds == {"f32"} else whole_tasks.HELD
-    return whole if whole.runs * whole.count <= most else None
+    fits = whole.runs * whole.count <= MOST or (whole.per_element and whole.sets >= _MANY)
+    return whole if fits else None
 
 
 def _is_dense(desc: MemoryDesc) -> bool:
     return (
-        desc.data_type in FLOATS
+        desc.data_type in SOURCES
         and desc.strides == MemoryDesc(desc.dims).strides
         and not (desc.inner_blocks)
     )

@@ -19,7 +19,7 @@ from dnncore_cpu_numba.rows.sums_kernel import SUMS_AHEAD, SUMS_CALL
 
 CHUNK = 2048  # elements whose sums are f32; sums of chunks are f64
 JOINED = 256  # elements of scale whose parts are added up at once
-HELD = 1 << 13  # most elements of a set of another type than f32
+HELD = 1 << 13  # most elements of a set that is converted once
 _ROOM = CHUNK // 2
 _SET = HELD // 2
 _AHEAD = 1024  # most bytes of the next set that are prefetched
@@ -264,19 +264,25 @@ def _differentiate(per_element: bool):
                 diff = params.diff + params.diff_size * item * size
                 prefetch(x + params.x_size * size, min(params.x_size * size, _AHEAD))
                 prefetch(diff + params.diff_size * size, min(params.diff_size * size, _AHEAD))
-                x = _held(params.load_x, x, params.x_size, held_x, size)
-                diff = _held(params.load_diff, diff, params.diff_size, held_diff, size)
+                load_x, load_diff = params.load_x, params.load_diff
+                x_size, diff_size = params.x_size, params.diff_size
+                if size <= HELD:
+                    x = _held(load_x, x, x_size, held_x, size)
+                    diff = _held(load_diff, diff, diff_size, held_diff, size)
+                    load_x, load_diff, x_size, diff_size = 0, 0, 4, 4
                 mean = load_f32(params.mean, item) if params.centred != 0 else ZERO
                 factor = load_f32(params.factor, item)
                 channel = item % params.groups * runs
                 total, product = 0.0, 0.0
                 for run in range(runs):
                     for start in range(run * count, (run + 1) * count, CHUNK):
-                        width, at = min(CHUNK, (run + 1) * count - start), 4 * start
-                        own = at if per_element else 4 * (channel + run)
+                        width = min(CHUNK, (run + 1) * count - start)
+                        own = 4 * (start if per_element else channel + run)
                         one, two = sums(
-                            x + at, diff + at, params.weight + own, of_shift + own,
-                            of_scale + own, mean, factor, width,
+                            _held(load_x, x + x_size * start, x_size, held_x, width),
+                            _held(load_diff, diff + diff_size * start, diff_size, held_diff, width),
+                            params.weight + own, of_shift + own, of_scale + own, mean, factor,
+                            width,
                         )  # fmt: skip
                         total += np.float64(one)
                         product += np.float64(two)
@@ -284,13 +290,14 @@ def _differentiate(per_element: bool):
                 slope = np.float32(product / size) * factor
                 for run in range(runs):
                     for start in range(run * count, (run + 1) * count, CHUNK):
-                        width, at = min(CHUNK, (run + 1) * count - start), 4 * start
-                        own = at if per_element else 4 * (channel + run)
+                        width = min(CHUNK, (run + 1) * count - start)
+                        own = 4 * (start if per_element else channel + run)
                         target = y + bytes_of_y * start
                         place = room if apart != 0 else target
                         results(
-                            x + at, diff + at, params.weight + own, place, mean, average, slope,
-                            factor, width,
+                            _held(load_x, x + x_size * start, x_size, held_x, width),
+                            _held(load_diff, diff + diff_size * start, diff_size, held_diff, width),
+                            params.weight + own, place, mean, average, slope, factor, width,
                         )  # fmt: skip
                         _write(params, place, target, width)
 
