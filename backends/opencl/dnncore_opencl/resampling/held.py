@@ -49,7 +49,7 @@ def _taps(op: core.Resampling) -> tuple[int, ...]:
 
 
 def launch(op: core.Resampling, windows: Windows, defines: dict[str, str]) -> Executable:
-    """Build the kernel. defines: those of taps.cl."""
+    """Build the kernel. defines: those of taps.cl and held_taps.cl."""
     (argument, desc), _ = op.tensors()
     source, parameters, engine = argument.name, windows.parameters, windows.engine
     taps = (1, 1, *_taps(op))[-3:]
@@ -76,8 +76,8 @@ def launch(op: core.Resampling, windows: Windows, defines: dict[str, str]) -> Ex
     }
     if rows:
         kernel = "resampling_rows" if op.result_name == "dst" else "resampling_rows_backward"
-        return windows.launch(kernel, defines, rows, "taps")
-    return windows.launch("resampling_held", defines, boxes, "taps")
+        return windows.launch(kernel, defines, rows, "taps", "held_taps")
+    return windows.launch("resampling_held", defines, boxes, "taps", "held_taps")
 
 
 def _in_rows(op: core.Resampling, windows: Windows) -> Boxes | None:

@@ -1,22 +1,6 @@
-// Linear resampling with at least as many rows in dst as in src (taps.cl). A work-item computes a
-// column of rows `t` of dst. It keeps the last two rows of src, interpolated along the other dims,
+// Linear resampling with at least as many rows in dst as in src (held_taps.cl). A work-item computes
+// a column of rows `t` of dst. It keeps the last two rows of src, interpolated along the other dims,
 // because most rows of dst need the same ones as the row before.
-
-#define TABLE(LETTER, at, places, weights)                                                         \
-    INDEX places[TAPS_##LETTER];                                                                   \
-    float weights[TAPS_##LETTER];                                                                  \
-    {                                                                                              \
-        const INDEX begin = first_of(at, INNER_##LETTER, OUTER_##LETTER);                          \
-        const INDEX end = end_of(at, INNER_##LETTER, OUTER_##LETTER);                              \
-        OVER(i, TAPS_##LETTER) {                                                                   \
-            places[i] = min(begin + i, end - 1) * STEP_##LETTER;                                   \
-            weights[i] = begin + i < end ? WEIGHT(at, begin + i, INNER_##LETTER, OUTER_##LETTER)   \
-                                         : 0.0f;                                                   \
-        }                                                                                          \
-        if (TAPS_##LETTER == 2 && weights[TAPS_##LETTER - 1] == 0.0f)                              \
-            weights[0] = weights[TAPS_##LETTER - 1] = 0.5f; /* of the same element */              \
-    }
-#define OVER(i, count) _Pragma("unroll") for (int i = 0; i < count; ++i)
 
 // Interpolates a row of src along the other dims.
 #define FETCH(x, row)                                                                              \

@@ -1,23 +1,7 @@
-// The gradient of linear resampling with at least as many rows in dst as in src (taps.cl). A
+// The gradient of linear resampling with at least as many rows in dst as in src (held_taps.cl). A
 // work-item computes a column of rows `t` of diff_src. It reads each row of diff_dst once, and adds
 // it to the one or two rows that depend on it.
 
-#define OVER(i, count) _Pragma("unroll") for (int i = 0; i < count; ++i)
-#define TABLE(LETTER, at, places, weights)                                                         \
-    INDEX places[TAPS_##LETTER];                                                                   \
-    float weights[TAPS_##LETTER];                                                                  \
-    {                                                                                              \
-        const INDEX begin = first_of(at, INNER_##LETTER, OUTER_##LETTER);                          \
-        const INDEX end = end_of(at, INNER_##LETTER, OUTER_##LETTER);                              \
-        const INDEX last = LAST_OF(INNER_##LETTER, OUTER_##LETTER);                                \
-        OVER(i, TAPS_##LETTER) {                                                                   \
-            const INDEX tap = begin + i;                                                           \
-            places[i] = clamp(min(tap, end - 1), (INDEX)0, last) * STEP_##LETTER;                  \
-            weights[i] = tap < end ? WEIGHT(at, tap, INNER_##LETTER, OUTER_##LETTER) : 0.0f;       \
-        }                                                                                          \
-    }
-// Taps beyond the last one have the weight 0. Their values may be infinite.
-#define TERM(sum, weight, value) (sum + (weight) * ((weight) == 0.0f ? (FLOATS)(0) : value))
 #define POSITION(h) ((2 * (WIDE)(h) + 1) * INNER_H - OUTER_H)
 
 #define WRITE(row)                                                                                 \
