@@ -26,7 +26,8 @@ from dnncore_reference import (
     softmax,
     sum,
 )
-from subtle_faults import Right, backend_of
+from subtle_faults import backend_of
+from wrong_formulas import AllTypes, Faulty
 from wrong_scales import (
     bits_of,
     contracted_bias,
@@ -97,23 +98,12 @@ class QuantizedEngine(backend.HostEngine):
     kind = KIND
 
 
-class AllTypes(Right):
-    """Computes as the reference does, with all types and attributes."""
-
+class QuantizedRight(AllTypes):
     kind = KIND
-    data_types = definition.TYPES
-    attributes = definition.ATTRIBUTES
 
 
-class Faulty(AllTypes):
-    """Computes with the function fault(right, op, attr, memories)."""
-
-    def __init__(self, name, formula, fault):
-        super().__init__(name, formula)
-        self.fault = fault
-
-    def run(self, op, attr, engine, right, *memories):
-        self.fault(right, op, attr, memories)
+class QuantizedFaulty(Faulty):
+    kind = KIND
 
 
 @dataclass(frozen=True)
@@ -247,8 +237,8 @@ TABLES = {
         implementation
         for formula in formulas
         for implementation in (
-            AllTypes("right", formula),
-            *(Faulty(name, formula, fault.wrong) for name, fault in FAULTS.items()),
+            QuantizedRight("right", formula),
+            *(QuantizedFaulty(name, formula, fault.wrong) for name, fault in FAULTS.items()),
         )
     ]
     for operation, formulas in OPERATIONS.items()

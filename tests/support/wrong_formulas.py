@@ -27,14 +27,14 @@ class AllTypes(Right):
 
 
 class Faulty(AllTypes):
-    """Computes with the function fault(right, op, memories)."""
+    """Computes with the function fault(right, op, attr, memories)."""
 
     def __init__(self, name, formula, fault):
         super().__init__(name, formula)
         self.fault = fault
 
     def run(self, op, attr, engine, right, *memories):
-        self.fault(right, op, memories)
+        self.fault(right, op, attr, memories)
 
 
 def formula(wrong):
@@ -49,8 +49,7 @@ def formula(wrong):
 
 def patched(owner, function, wrong):
     """Replace a function of the reference by wrong(function, *arguments)."""
-    fault = replaced(owner, function, wrong)
-    return partial(Faulty, fault=lambda right, op, memories: fault(right, op, None, memories))
+    return partial(Faulty, fault=replaced(owner, function, wrong))
 
 
 def of_op(**changes):
@@ -87,7 +86,7 @@ def of_output(name, change):
 def of_memory(name, change):
     """Replace the values of an output by change(new, old)."""
 
-    def fault(right, op, memories):
+    def fault(right, op, _attr, memories):
         arguments = [argument.name for argument, _ in op.tensors(op.workspace_desc())]
         given = dict(zip(arguments, memories, strict=False))
         old = given[name].numpy().copy() if name in given else None
