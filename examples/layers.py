@@ -75,8 +75,11 @@ def batch_norm(tape: Tape, src: Tensor, added: Tensor | None = None) -> Tensor:
         tape.add("batch norm", pd, **given, **running)
         return dst
     forward = tape.add("batch norm", pd, **given)
-    follow = tape.choose(dnn.Sum((1 - PACE, PACE), srcs=(vector, vector), dst=vector))
+    count = desc.nelems // channels
     for name, average in running.items():
+        unbiased = count / (count - 1) if name == "variance" and count > 1 else 1
+        factors = 1 - PACE, PACE * unbiased
+        follow = tape.choose(dnn.Sum(factors, srcs=(vector, vector), dst=vector))
         tape.add(f"running {name}", follow, src0=average, src1=forward[name], dst=average)
 
     def gradient() -> None:

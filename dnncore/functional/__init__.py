@@ -41,6 +41,7 @@ functions, they have numpy's names or common names: `conv2d`, `max_pool2d`, `max
 
 from __future__ import annotations
 
+import difflib
 from typing import NoReturn
 
 from dnncore.functional.attention import scaled_dot_product_attention
@@ -187,14 +188,18 @@ __all__ = [
 # Name in other libraries -> name here, for the message of the error.
 ELSEWHERE = {
     "addn": "weighted_sum",
+    "augru": "gru(..., attention=...)",
     "attention": "scaled_dot_product_attention",
     "batch_normalization": "batch_norm",
     "cat": "concat",
     "channel_shuffle": "shuffle(src, channels // groups)",
     "concatenate": "concat",
+    "conv_transpose": "deconv1d, deconv2d or deconv3d",
     "conv_transpose1d": "deconv1d",
     "conv_transpose2d": "deconv2d",
     "conv_transpose3d": "deconv3d",
+    "convolution": "conv1d, conv2d or conv3d",
+    "deconvolution": "deconv1d, deconv2d or deconv3d",
     "gelu": "gelu_erf or gelu_tanh",
     "group_normalization": "group_norm",
     "hardtanh": "clip(src, alpha, beta)",
@@ -202,9 +207,12 @@ ELSEWHERE = {
     "interpolate": "resample",
     "logsumexp": "softmax(src, lse=True)",
     "layer_normalization": "layer_norm",
+    "lbr_gru": "gru(..., linear_before_reset=True)",
     "leaky_relu": "relu(src, alpha=slope)",
     "local_response_norm": "lrn",
     "relu6": "clip(src, 0, 6)",
+    "resampling": "resample",
+    "sdpa": "scaled_dot_product_attention",
     "select": "where",
     "sigmoid": "logistic",
     "silu": "swish",
@@ -213,6 +221,12 @@ ELSEWHERE = {
 }
 
 
+for _name in ELSEWHERE:  # a submodule would hide the message
+    globals().pop(_name, None)
+
+
 def __getattr__(name: str) -> NoReturn:
     hint = f"; here it is {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+    if not hint and (near := difflib.get_close_matches(name, __all__, 1, 0.8)):
+        hint = f"; did you mean {near[0]}?"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

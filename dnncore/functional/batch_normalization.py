@@ -106,10 +106,10 @@ def _inference(
 
 def batch_norm_training(
     src: Values,
-    scale: Values | None = None,
-    shift: Values | None = None,
     running_mean: Values | None = None,
     running_variance: Values | None = None,
+    scale: Values | None = None,
+    shift: Values | None = None,
     *,
     average_factor: float = 0.1,
     epsilon: float = 1e-5,
@@ -131,7 +131,7 @@ def batch_norm_training(
     activation: as in `conv2d`.
     average_factor: from 0 to 1.
 
-    >>> y = batch_norm_training([[1], [3]], None, None, [0], [4], average_factor=0.5, epsilon=3)
+    >>> y = batch_norm_training([[1], [3]], [0], [4], average_factor=0.5, epsilon=3)
     >>> y.dst.tolist(), y.mean.tolist(), y.variance.tolist(), y.inverse_variance.tolist()
     ([[-0.5], [0.5]], [2.0], [1.0], [0.5])
     >>> y.running_mean.tolist(), y.running_variance.tolist()

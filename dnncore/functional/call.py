@@ -111,6 +111,8 @@ def _read(function: str, name: str, value: Values, kind: ArrayKind) -> tuple[Any
     array = host_array(f"{function}: {name}", value, kind)
     if not is_neutral:
         return array, array.dtype
+    if name == "mask" and np.asarray(value).dtype.kind == "b":  # of which `array` has numbers
+        return array, np.dtype(bool)
     return array, array.dtype if name == "condition" or not is_untyped(value) else None
 
 

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import itertools
 import pkgutil
+import re
 import subprocess
 import sys
 import threading
@@ -94,7 +95,11 @@ def test_names_from_elsewhere_lead_to_ours():
         F.sigmoid  # noqa: B018
     with pytest.raises(AttributeError, match="has no attribute 'conv4d'"):
         F.conv4d  # noqa: B018
-    ours = [name.partition("(")[0].split()[0] for name in F.ELSEWHERE.values()]
+    with pytest.raises(AttributeError, match="has no attribute 'attention'; here it is scaled_dot"):
+        F.attention  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean layer_norm"):
+        F.layernorm  # noqa: B018
+    ours = [re.split("[ ,(]", name)[0] for name in F.ELSEWHERE.values()]
     assert set(ours) <= set(F.__all__)
     assert not set(F.ELSEWHERE) & set(F.__all__)
 
@@ -786,6 +791,10 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.relu(None), "relu: src must"),
         (lambda: F.batch_norm(None), "batch_norm: src must be an array"),
         (lambda: F.batch_norm_training(None), "batch_norm_training: src must be an array"),
+        (
+            lambda: F.scaled_dot_product_attention([[1]], [[1]], [[1]], [[True]]),
+            "mask must be numbers, which are added to the scores; got bool",
+        ),
         (lambda: F.layer_norm(None), "layer_norm: src must be an array"),
         (lambda: F.rms_norm(None), "rms_norm: src must be an array"),
         (lambda: F.group_norm(None, 1), "group_norm: src must be an array"),

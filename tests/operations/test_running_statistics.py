@@ -43,7 +43,7 @@ def test_results_are_those_of_the_definition(batch, per_activation):
     old = np.linspace(90, 99, np.prod(shape), dtype="f4").reshape(shape)
     expected = as_defined(batch, old, old / 50, 0.25, 0.5, axes)
     got = F.batch_norm_training(
-        batch, None, None, old, old / 50,
+        batch, old, old / 50,
         average_factor=0.25, epsilon=0.5, per_activation=per_activation,
     )  # fmt: skip
     for name, one, right in zip(got._fields, got, expected, strict=True):
@@ -59,7 +59,7 @@ def test_the_average_factor_1_over_the_count_gives_averages(batch):
     mean: Any = np.float32([7] * 4)
     variance: Any = np.float32([9] * 4)
     for i, part in enumerate((batch, batch + 1, 2 * batch)):
-        y = F.batch_norm_training(part, None, None, mean, variance, average_factor=1 / (1 + i))
+        y = F.batch_norm_training(part, mean, variance, average_factor=1 / (1 + i))
         mean, variance = y.running_mean, y.running_variance
     own, unbiased = batch.mean((0, 2, 3)), batch.var((0, 2, 3), ddof=1)
     np.testing.assert_allclose(mean, (4 * own + 1) / 3, **NEAR)
@@ -67,10 +67,10 @@ def test_the_average_factor_1_over_the_count_gives_averages(batch):
 
 
 def test_one_element_and_none_per_channel():
-    one = F.batch_norm_training([[5, 7]], None, None, [1, 1], [3, 3], average_factor=0.5)
+    one = F.batch_norm_training([[5, 7]], [1, 1], [3, 3], average_factor=0.5)
     assert one.running_mean.tolist() == [3, 4]
     assert one.running_variance.tolist() == [1.5, 1.5]  # the variance of one element is 0
-    none = F.batch_norm_training(np.zeros((0, 2), "f4"), None, None, [1, 1], [3, 3])
+    none = F.batch_norm_training(np.zeros((0, 2), "f4"), [1, 1], [3, 3])
     assert none.dst.shape == (0, 2)
     assert none.running_mean.tolist() == [1, 1]
     assert none.running_variance.tolist() == [3, 3]
@@ -79,8 +79,8 @@ def test_one_element_and_none_per_channel():
 
 def test_activations_and_half_types(batch):
     scale, shift = np.float32([1, 2, 3, 4]), np.float32([0, 1, 0, -1])
-    plain = F.batch_norm_training(batch, scale, shift)
-    clipped = F.batch_norm_training(batch, scale, shift, activation="relu")
+    plain = F.batch_norm_training(batch, scale=scale, shift=shift)
+    clipped = F.batch_norm_training(batch, scale=scale, shift=shift, activation="relu")
     np.testing.assert_allclose(clipped.dst, np.maximum(plain.dst, 0), **NEAR)
     half = F.batch_norm_training((batch - 100).astype("f2"))
     assert half.dst.dtype == np.float16
@@ -89,7 +89,7 @@ def test_activations_and_half_types(batch):
 
 def test_the_given_arrays_are_not_written(batch):
     mean, variance = np.zeros(4, "f4"), np.ones(4, "f4")
-    F.batch_norm_training(batch, None, None, mean, variance)
+    F.batch_norm_training(batch, mean, variance)
     assert not mean.any()
     assert (variance == 1).all()
 
@@ -102,7 +102,7 @@ def test_torch_agrees(batch, factor):
         torch.tensor, np.float32([[2] * 4, [1] * 4, [9] * 4, [3] * 4])
     )
     src = torch.tensor(batch)
-    got = F.batch_norm_training(src, scale, shift, mean, variance, average_factor=factor)
+    got = F.batch_norm_training(src, mean, variance, scale, shift, average_factor=factor)
     right = torch.nn.functional.batch_norm(
         src, mean, variance, scale, shift, training=True, momentum=factor
     )
@@ -127,15 +127,15 @@ X = np.ones((2, 3, 4), "f4")
         (lambda: F.batch_norm_training(X, average_factor=True), "from 0 to 1; got True"),
         (lambda: F.batch_norm_training(X, running_mean=[1] * 3), "must both be given or both"),
         (
-            lambda: F.batch_norm_training(X, None, None, [1], [1]),
+            lambda: F.batch_norm_training(X, [1], [1]),
             r"running_mean must be of the shape \(3,\) of mean; got \(1,\)",
         ),
         (
-            lambda: F.batch_norm_training(X, None, None, np.zeros(3), np.ones(3)),
+            lambda: F.batch_norm_training(X, np.zeros(3), np.ones(3)),
             "batch_norm_training: running_mean must not be float64; convert it to float32",
         ),
         (
-            lambda: F.batch_norm_training(X, [1] * 3, per_activation=True),
+            lambda: F.batch_norm_training(X, scale=[1] * 3, per_activation=True),
             r"scale must be of the shape \(3, 4\), a number per element of an image; got \(3,\)",
         ),
         (
