@@ -42,6 +42,12 @@ class PostOp:
     blocked, may have an offset, and may repeat elements. They must not be `any`. At execution, they
     are the arguments `post_op_{i}_src`, `post_op_{i}_src2` and `post_op_{i}_weights`. i is the
     position of the step in the chain.
+
+    `depthwise` follows a 1x1 convolution. It reads `weights` of (C, 1, 1, kernel), with a kernel of
+    equal sizes, and perhaps `bias` of (C,), the argument `post_op_{i}_bias`. `stride` and `padding`
+    are by default 1, for all spatial dims. The operation's dst is then the image between both
+    convolutions. The stored result has other dims and the type `dst_type`, by default f32:
+    `Attributes.stored(op)` is its descriptor.
     """
 
     kind: PostOpKind
@@ -135,12 +141,12 @@ class PostOp:
 
         `help(dnncore.ops.depthwise)` shows the formula. The operation's dst describes x between the
         convolutions: its type is that to which x is rounded. The argument dst of the primitive has
-        the dims after the step, the type `dst_type`, and the format of the operation's dst. Steps
-        before it apply to x, and steps after it to the result.
+        the dims after the step, the type `dst_type`, and the format of the operation's dst:
+        `Attributes.stored(op)`. Steps before it apply to x, and steps after it to the result.
 
         weights: (C, 1, 1, kernel), a kernel of equal sizes; the argument `post_op_{i}_weights`.
         bias: (C,), or None; the argument `post_op_{i}_bias`.
-        stride, padding: one number for all spatial dims.
+        stride, padding: one number for all spatial dims; by default 1.
         """
         return cls(
             "depthwise", weights=weights, bias=bias, dst_type=dst_type, stride=stride,

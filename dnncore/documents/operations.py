@@ -11,6 +11,7 @@ from dnncore import ops
 from dnncore.attributes import ROUNDED
 from dnncore.documents.docstrings import markdown
 from dnncore.ops import Operation
+from dnncore.ops.normalization import NormalizationForward
 from dnncore.post_op import PostOp
 
 __all__ = ["OPERATIONS", "page"]
@@ -68,7 +69,14 @@ def _arguments(operation: type[Operation]) -> str:
         return "Arguments: `src0`, `src1`, ... in, `dst` out. In place: `dst` on `src0`."
     listed = ", ".join(f"`{row.name}` {row.direction}" for row in rows)
     pairs = ", ".join(f"`{output}` on `{source}`" for source, output in operation.IN_PLACE)
-    return f"Arguments: {listed}." + (f" In place: {pairs}." if pairs else "")
+    given = ""
+    if issubclass(operation, NormalizationForward):
+        # The class has the table of an operation that computes the statistics.
+        given = (
+            " With `use_global_stats`, `mean` and `variance` are in, after the sources. Without it,"
+            " they are out in training and absent in inference."
+        )
+    return f"Arguments: {listed}.{given}" + (f" In place: {pairs}." if pairs else "")
 
 
 def _attributes(operation: type[Operation]) -> Iterator[str]:

@@ -9,7 +9,7 @@ Inputs may be:
 - arrays of types whose values float32 represents exactly: float16, bfloat16, booleans and integers
   of 8 and 16 bits;
 - float64 arrays, in the functions whose operation takes f64: convolution, deconvolution, linear,
-  matmul, pooling, softmax and the functions of eltwise. They are computed in float64;
+  matmul, pooling, softmax, reductions and the functions of eltwise. They are computed in float64;
 - Python's numbers and nested lists, which are rounded to the type of the computation;
 - tensors of torch in host memory, without gradients. The result is a tensor;
 - arrays of pyopencl. The result is one on the same queue, and nothing is copied to the host;

@@ -43,7 +43,14 @@ def layer_norm(
     epsilon: float = 1e-5,
     engine: EngineLike = None,
 ) -> Result:
-    """Normalize along the last dim. src and dst have two to five dims; scale and shift have one.
+    """dst = scale * (src - mean) / sqrt(variance + epsilon) + shift, along the last dim.
+
+    mean is the average of src along the last dim, and variance that of (src - mean)**2, without
+    Bessel's correction. They are not returned; `LayerNormalizationForward` with "forward_training"
+    writes them.
+
+    src: of two to five dims, the last of C elements. dst has the same shape.
+    scale, shift: (C,), or None, which is 1 or 0.
 
     >>> layer_norm([[1, 3], [10, 10]], scale=[2, 4], epsilon=3).tolist()
     [[-1.0, 2.0], [0.0, 0.0]]
@@ -60,6 +67,9 @@ def rms_norm(
     engine: EngineLike = None,
 ) -> Result:
     """dst = scale * src / sqrt(average of src**2 + epsilon), with averages along the last dim.
+
+    src: of two to five dims, the last of C elements. dst has the same shape.
+    scale: (C,), or None, which is 1.
 
     >>> rms_norm([[3, 0, 0, 0]], epsilon=0).tolist()
     [[2.0, 0.0, 0.0, 0.0]]
@@ -89,9 +99,15 @@ def group_norm(
     epsilon: float = 1e-5,
     engine: EngineLike = None,
 ) -> Result:
-    """Normalize each group of channels of each image.
+    """dst = scale * (src - mean) / sqrt(variance + epsilon) + shift, by groups of channels.
 
-    src and dst are (N, C, [[D,] H,] W); scale and shift are (C). groups divides C.
+    mean is the average of a group of C / groups neighbouring channels of one image, and variance
+    that of (src - mean)**2, without Bessel's correction. They are not returned;
+    `GroupNormalizationForward` with "forward_training" writes them.
+
+    src: (N, C, [[D,] H,] W). dst has the same shape.
+    groups: the number of groups. It divides C.
+    scale, shift: (C,), one number per channel, or None, which is 1 or 0.
 
     >>> group_norm([[[1], [3], [5], [5]]], 2, epsilon=3).tolist()
     [[[-0.5], [0.5], [0.0], [0.0]]]
@@ -108,7 +124,14 @@ def instance_norm(
     epsilon: float = 1e-5,
     engine: EngineLike = None,
 ) -> Result:
-    """Normalize each channel of each image: `group_norm` with a group per channel.
+    """dst = scale * (src - mean) / sqrt(variance + epsilon) + shift, by channels of each image.
+
+    This is `group_norm` with one group per channel: mean and variance are those of a channel of one
+    image. They are not returned; `GroupNormalizationForward` with "forward_training" writes them.
+    (`batch_norm_training` has the statistics of channels of the whole batch, and returns them.)
+
+    src: (N, C, [[D,] H,] W). dst has the same shape.
+    scale, shift: (C,), one number per channel, or None, which is 1 or 0.
 
     >>> instance_norm([[[1, 3], [5, 5]]], epsilon=3).tolist()
     [[[-0.5, 0.5], [0.0, 0.0]]]

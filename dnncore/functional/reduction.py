@@ -1,8 +1,5 @@
 """Sums and other reductions along dims of an array: `Reduction`.
 
-axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
-keepdims: whether the reduced dims stay in the shape, with size 1.
-
 If an element is NaN, the result is NaN. The sum along an empty dim is 0; other reductions of it
 raise an error.
 """
@@ -58,6 +55,10 @@ def sum(
 ) -> Result:
     """dst = the sum of the elements.
 
+    src: of any shape.
+    axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
+    keepdims: whether the reduced dims stay in the shape of dst, with size 1.
+
     >>> sum([[1, 2], [3, 4]], axis=0).tolist()
     [4.0, 6.0]
     """
@@ -68,6 +69,10 @@ def mean(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
 ) -> Result:
     """dst = the sum of the elements, divided by their number.
+
+    src: of any shape.
+    axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
+    keepdims: whether the reduced dims stay in the shape of dst, with size 1.
 
     >>> mean([[1, 2], [3, 4]], axis=-1, keepdims=True).tolist()
     [[1.5], [3.5]]
@@ -80,6 +85,10 @@ def prod(
 ) -> Result:
     """dst = the product of the elements, oneDNN's reduction mul.
 
+    src: of any shape.
+    axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
+    keepdims: whether the reduced dims stay in the shape of dst, with size 1.
+
     >>> prod([[1, 2], [3, 4]]).item()
     24.0
     """
@@ -91,6 +100,10 @@ def max(
 ) -> Result:
     """dst = the largest element. `maximum` compares two arrays.
 
+    src: of any shape.
+    axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
+    keepdims: whether the reduced dims stay in the shape of dst, with size 1.
+
     >>> max([[1, 2], [3, 4]], axis=(0, 1)).item()
     4.0
     """
@@ -101,6 +114,10 @@ def min(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
 ) -> Result:
     """dst = the smallest element. `minimum` compares two arrays.
+
+    src: of any shape.
+    axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
+    keepdims: whether the reduced dims stay in the shape of dst, with size 1.
 
     >>> min([[1, 2], [3, 4]], axis=1).tolist()
     [1.0, 3.0]
@@ -117,6 +134,10 @@ def norm(
     engine: EngineLike = None,
 ) -> Result:
     """dst = (sum of |src|**p) ** (1 / p), oneDNN's reduction norm_lp_sum; p must be at least 1.
+
+    src: of any shape.
+    axis: the dim or dims to reduce. Negative numbers count from the end. None reduces all dims.
+    keepdims: whether the reduced dims stay in the shape of dst, with size 1.
 
     >>> norm([3, 4]).item()
     5.0

@@ -1,17 +1,5 @@
 """Recurrent cells: `RNNForward`.
 
-All functions have these tensors and options. T is the number of steps, N the batch, I and H are the
-sizes of inputs and results, D is the number of directions, and G the number of gates of a cell.
-
-src_layer: (T, N, I), the sequence.
-weights_layer, weights_iter: W (layers, D, I, G, H) and U (layers, D, H, G, H).
-bias: (layers, D, G, H), or None.
-src_iter: (layers, D, N, H), the state h before the first step; by default zero.
-direction: "left2right", "right2left", "bidirectional_concat" or "bidirectional_sum".
-states: whether to return a tuple: the result and the states after the last step, each with the
-    shape of its initial state.
-
-The result is h of the last layer: (T, N, H), or (T, N, 2 H) for bidirectional_concat.
 `help(dnncore.ops.rnn)` has all formulas, and their sources.
 """
 
@@ -48,9 +36,32 @@ def rnn(
     states: bool = False,
     engine: EngineLike = None,
 ) -> Result:
-    """h[t] = activation(W src_layer[t] + U h[t - 1] + bias), a cell with G = 1.
+    """h[t] = activation(W src_layer[t] + U h[t - 1] + bias), a cell with one gate.
 
+    T is the number of steps, N the batch, I the size of inputs, H the size of results, and D the
+    number of directions: 2 for the bidirectional ones, else 1.
+
+    src_layer: (T, N, I), the sequence, also for right2left, which begins at its last step.
+    weights_layer: W, (layers, D, I, 1, H). Several layers need I == H, or I == 2 H for
+        bidirectional_concat. Otherwise call the function once for each layer.
+    weights_iter: U, (layers, D, H, 1, H).
+    bias: (layers, D, 1, H), or None, which is zero.
+    src_iter: (layers, D, N, H), the state h before the first step. None is zero.
     activation: "tanh", "logistic" or "relu", which multiplies negative numbers by alpha.
+    direction: "left2right", "right2left", "bidirectional_concat" or "bidirectional_sum". The last
+        two compute both directions, which are D = 0 and D = 1 of the weights.
+    states: whether to return a tuple: dst_layer, and h after the last step, of src_iter's shape.
+
+    Returns dst_layer, h of the last layer at each step: (T, N, H), or (T, N, 2 H) for
+    bidirectional_concat.
+
+    A weight w of a layer of torch is (G H, I) with G gates; for `rnn`, G is 1. Convert it with
+
+        w.reshape(G, H, -1).permute(2, 0, 1)[None, None]       (1, 1, I, G, H)
+
+    The order of gates is the same for `lstm`, and another for `gru`. The bias is the sum of torch's
+    two biases; the docstring of `gru` shows its exception. Several layers or directions of torch
+    are concatenated along dim 0 or dim 1.
 
     >>> rnn([[[1]], [[0]]], [[[[[2]]]]], [[[[[0.5]]]]], activation="relu").tolist()
     [[[2.0]], [[1.0]]]
@@ -76,9 +87,33 @@ def lstm(
     """c' = f c + i g and h' = o tanh(c'), a cell with the gates i, f, g, o.
 
     The gates i, f, o are logistic functions, and g is tanh, of W src_layer[t] + U h + bias.
+    T is the number of steps, N the batch, I the size of inputs, H the size of c, and D the number
+    of directions: 2 for the bidirectional ones, else 1. P is the size of h: H without projection.
+
+    src_layer: (T, N, I), the sequence, also for right2left, which begins at its last step.
+    weights_layer: W, (layers, D, I, 4, H). Several layers need I == P, or I == 2 P for
+        bidirectional_concat. Otherwise call the function once for each layer.
+    weights_iter: U, (layers, D, P, 4, H).
+    bias: (layers, D, 4, H), or None, which is zero.
+    src_iter: (layers, D, N, P), the state h before the first step. None is zero.
     src_iter_c: (layers, D, N, H), the state c before the first step, given together with src_iter.
     weights_peephole: (layers, D, 3, H), of c in i and f, and of c' in o.
     weights_projection: (layers, D, H, P). It multiplies h', whose size is then P, not H.
+    direction: "left2right", "right2left", "bidirectional_concat" or "bidirectional_sum". The last
+        two compute both directions, which are D = 0 and D = 1 of the weights.
+    states: whether to return a tuple: dst_layer, and h and c after the last step, of the shapes of
+        src_iter and src_iter_c.
+
+    Returns dst_layer, h of the last layer at each step: (T, N, P), or (T, N, 2 P) for
+    bidirectional_concat.
+
+    torch has the same gates in the same order. A weight w of a layer of torch, weight_ih_l0 of
+    (4 H, I) or weight_hh_l0 of (4 H, P), becomes (1, 1, I, 4, H) or (1, 1, P, 4, H) with
+
+        w.reshape(4, H, -1).permute(2, 0, 1)[None, None]
+
+    The bias is (bias_ih_l0 + bias_hh_l0).reshape(1, 1, 4, H), and weights_projection is
+    weight_hr_l0.T[None, None]. Detach parameters first.
 
     >>> weights = [[[[[0], [0], [1], [0]]]]]
     >>> y = lstm([[[0.6931472]], [[0]]], weights, [[[[[0], [0], [0], [0]]]]])
@@ -108,10 +143,34 @@ def gru(
     """h' = u h + (1 - u) o, a cell with the gates u, r, o.
 
     u and r are logistic functions of W src_layer[t] + U h + bias, and o is
-    tanh(W src_layer[t] + U (r h) + bias).
+    tanh(W src_layer[t] + U (r h) + bias). T is the number of steps, N the batch, I the size of
+    inputs, H the size of results, and D the number of directions: 2 for the bidirectional ones,
+    else 1.
+
+    src_layer: (T, N, I), the sequence, also for right2left, which begins at its last step.
+    weights_layer: W, (layers, D, I, 3, H). Several layers need I == H, or I == 2 H for
+        bidirectional_concat. Otherwise call the function once for each layer.
+    weights_iter: U, (layers, D, H, 3, H).
+    bias: (layers, D, 3, H), or (layers, D, 4, H) with linear_before_reset. None is zero.
+    src_iter: (layers, D, N, H), the state h before the first step. None is zero.
     attention: (T, N, 1), of AUGRU: (1 - attention) u takes the place of u in h'.
     linear_before_reset: o is tanh(W src_layer[t] + bias + r (U h + bias of q)); the bias then has
-        four rows u, r, o, q. torch and cuDNN have this cell, with the order r, u, o of gates.
+        four rows u, r, o, q. torch and cuDNN have this cell.
+    direction: "left2right", "right2left", "bidirectional_concat" or "bidirectional_sum". The last
+        two compute both directions, which are D = 0 and D = 1 of the weights.
+    states: whether to return a tuple: dst_layer, and h after the last step, of src_iter's shape.
+
+    Returns dst_layer, h of the last layer at each step: (T, N, H), or (T, N, 2 H) for
+    bidirectional_concat.
+
+    torch's gates are r, z, n; they are r, u, o here. So a weight w of a layer of torch, (3 H, I) or
+    (3 H, H), becomes (1, 1, I, 3, H) or (1, 1, H, 3, H) with
+
+        w.reshape(3, H, -1)[[1, 0, 2]].permute(2, 0, 1)[None, None]
+
+    With x = bias_ih_l0.reshape(3, H) and y = bias_hh_l0.reshape(3, H), the rows u, r, o, q of the
+    bias are x[1] + y[1], x[0] + y[0], x[2], y[2]. Pass linear_before_reset=True. Detach parameters
+    first.
 
     >>> zeros = [[[[[0], [0], [0]]]]]
     >>> gru([[[0.6931472]], [[0]]], [[[[[0], [0], [1]]]]], zeros).astype(float).round(4).tolist()

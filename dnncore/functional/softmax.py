@@ -1,11 +1,5 @@
 """Softmax and its logarithm: `SoftmaxForward`.
 
-Both functions have these options:
-
-axis: the dim along which the sum is taken. A negative axis counts from the end.
-lse: whether to return a pair: dst and log(sum of exp(src) along the axis), which is float32 and of
-    src's shape, but 1 along the axis.
-
 The largest element is subtracted first, so nothing overflows.
 """
 
@@ -35,7 +29,12 @@ def _softmax(name: str, operands: dict[str, Operand], algorithm: str, axis: int,
 
 
 def softmax(src: Values, axis: int = -1, *, lse: bool = False, engine: EngineLike = None) -> Result:
-    """dst = exp(src) / sum of exp(src) along the axis.
+    """dst = exp(src) / sum of exp(src) along the axis. dst has src's shape.
+
+    src: of any shape.
+    axis: the dim along which the sum is taken. A negative axis counts from the end.
+    lse: whether to return a pair: dst and log(sum of exp(src) along the axis), which is float32 and
+        of src's shape, but 1 along the axis.
 
     >>> softmax([[1, 1, 1000], [5, 5, -1000]]).tolist()
     [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]
@@ -50,6 +49,11 @@ def log_softmax(
     src: Values, axis: int = -1, *, lse: bool = False, engine: EngineLike = None
 ) -> Result:
     """dst = src - log(sum of exp(src) along the axis), the logarithm of `softmax`.
+
+    src: of any shape. dst has it, too.
+    axis: the dim along which the sum is taken. A negative axis counts from the end.
+    lse: whether to return a pair: dst and log(sum of exp(src) along the axis), which is float32 and
+        of src's shape, but 1 along the axis.
 
     >>> log_softmax([0, 1000]).tolist()
     [-1000.0, 0.0]

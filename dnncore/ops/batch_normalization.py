@@ -49,8 +49,8 @@ class BatchNormalizationForward(NormalizationForward):
         `use_global_stats` is true, and the workspace.
     src, dst: (N, C, spatial dims), with zero to three spatial dims.
     src1: of src's dims; added before the relu. It requires `fuse_relu`.
-    mean, variance: (C), f32; by default row-major. Without `use_global_stats`, training writes
-        them, and inference has no such arguments.
+    mean, variance: (C), f32; by default row-major. Inputs with `use_global_stats`, else outputs in
+        training. In inference without it they are absent.
     scale, shift: (C), f32; each may be None.
     workspace: the mask of the relu, u8, with dst's dims and format; only in training.
     epsilon: of the formula, at least 0.

@@ -10,6 +10,15 @@ bias (G*OC), dst (N, G*OC, OH, OW). One and three spatial dims work the same way
 Each cell of src is multiplied by the kernel and added to dst at its window. This is the gradient of
 a convolution by its src: a convolution of dst with the same strides, dilations and paddings has
 src's size. In comparison with the convolution's weights, the two dims of channels are exchanged.
+
+The smallest dst that contains all windows has along W, and in the same way along other dims,
+
+    OW = (W - 1) * SW + 1 + (KW - 1) * (DW + 1) - PL - PR
+
+with PL = padding_l and PR = padding_r. Sizes from OW to OW + SW - 1 are permitted, since a
+convolution with this stride has W cells for each of them. The cells behind OW that no window
+reaches get the bias. If W is 1, sizes from OW - SW + 1 are also permitted, because oneDNN's
+division by the stride truncates. A padding_r below 0, at least 1 - SW, also enlarges dst.
 """
 
 from __future__ import annotations
@@ -77,8 +86,8 @@ class DeconvolutionForward(_Deconvolution):
     src: (N, C, spatial dims), with one to three spatial dims.
     weights: (OC, C, kernel dims), or with groups (G, OC / G, C / G, kernel dims).
     bias: (OC,), or None.
-    dst: (N, OC, spatial dims), where a convolution of dst with these windows has src's spatial
-        dims.
+    dst: (N, OC, spatial dims). The size OW along W is (W - 1) * SW + 1 + (KW - 1) * (DW + 1) - PL -
+        PR, or up to SW - 1 more, so that a convolution of dst with these windows has src's size.
     algorithm: "direct".
     strides, dilations, padding_l, padding_r: one number for each spatial dim, or one for all.
         A dilation of 0 is dense. The defaults are 1, 0, 0 and padding_l. Padding is cut off dst.

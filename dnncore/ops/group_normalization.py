@@ -72,8 +72,8 @@ class GroupNormalizationForward(_Groups, NormalizationForward):
         `use_global_stats` is true.
     src, dst: (N, C, spatial dims), with one to three spatial dims.
     groups: the number of groups. It divides C.
-    mean, variance: (N, groups), f32; by default row-major. Without `use_global_stats`, training
-        writes them, and inference has no such arguments.
+    mean, variance: (N, groups), f32; by default row-major. Inputs with `use_global_stats`, else
+        outputs in training. In inference without it they are absent.
     scale, shift: (C), f32; each may be None.
     epsilon: of the formula, at least 0.
     use_global_stats: whether mean and variance are inputs.

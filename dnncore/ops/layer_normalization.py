@@ -41,8 +41,8 @@ class LayerNormalizationForward(NormalizationForward):
     prop_kind: "forward_training" or "forward_inference". Training writes mean and variance, unless
         `use_global_stats` is true.
     src, dst: of two to five dims; the last has C elements.
-    mean, variance: src's dims without the last, f32; by default row-major. Without
-        `use_global_stats`, training writes them, and inference has no such arguments.
+    mean, variance: src's dims without the last, f32; by default row-major. Inputs with
+        `use_global_stats`, else outputs in training. In inference without it they are absent.
     scale, shift: (C), of one type; each may be None.
     epsilon: of the formula, at least 0.
     use_global_stats: whether mean and variance are inputs.
