@@ -167,7 +167,7 @@ def _post_ops(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> It
         if not is_wanted(subject):
             continue
         problems = []
-        for problem in _each_operation():
+        for problem, *_ in _of_each_operation():
             steps = [own for own in probes(problem.op.result.dims) if own.kind == kind]
             problems += [replace(problem, attr=Attributes((own,))) for own in steps]
         if not _has_case("full", partial(_has_post_op, kind)):
@@ -181,12 +181,12 @@ def _data_types(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> 
         if not is_wanted(subject):
             continue
         allowed, forbidden = [], []
-        for problem in _each_operation():
-            op = _retyped(problem.op, name)
-            if op is None:
-                forbidden.append(type(problem.op).__name__)
+        for problems in _of_each_operation():
+            typed = next(filter(None, (_retyped(problem, name) for problem in problems)), None)
+            if typed is None:
+                forbidden.append(type(problems[0].op).__name__)
             else:
-                allowed.append(replace(problem, op=op))
+                allowed.append(typed)
         if forbidden:
             yield Gap(subject, "dnncore/ops", f"not a type of {', '.join(forbidden)}")
         if not _has_case("full", partial(_has_type, name)):
@@ -194,8 +194,12 @@ def _data_types(engines: Sequence[Engine], is_wanted: Callable[[str], bool]) -> 
         yield from _refused(subject, allowed, engines)
 
 
-def _retyped(op: Operation, name: str) -> Operation | None:
-    """Return the operation with as many tensors of a type as a row permits; None without any."""
+def _retyped(problem: Problem, name: str) -> Problem | None:
+    """Return the problem with as many tensors of a type as a row permits; None without any.
+
+    Another problem of the operation may permit the type, such as inference.
+    """
+    op = problem.op
     tensors = types_of(op)
 
     def own(row: Row) -> list[str]:
@@ -204,7 +208,8 @@ def _retyped(op: Operation, name: str) -> Operation | None:
     row = max(op.type_rows, key=lambda row: len(own(row)))
     if not own(row):
         return None
-    return with_types(op, {t: name if t in own(row) else row[t][0] for t in tensors if t in row})
+    types = {t: name if t in own(row) else row[t][0] for t in tensors if t in row}
+    return replace(problem, op=with_types(op, types))
 
 
 def _refused(subject: str, problems: Sequence[Problem], engines: Sequence[Engine]) -> Iterator[Gap]:
@@ -238,12 +243,12 @@ def _asked(engines: Sequence[Engine]) -> Iterator[tuple[str, Engine]]:
                 yield backend.name, engine
 
 
-def _each_operation() -> list[Problem]:
-    """Return one problem per operation."""
-    first: dict[type[Operation], Problem] = {}
+def _of_each_operation() -> list[list[Problem]]:
+    """Return the plain problems of each operation; each has at least one."""
+    found: dict[type[Operation], list[Problem]] = {}
     for problem in _plain_problems():
-        first.setdefault(type(problem.op), problem)
-    return list(first.values())
+        found.setdefault(type(problem.op), []).append(problem)
+    return list(found.values())
 
 
 @cache

@@ -47,6 +47,16 @@ def test_types_are_listed_by_rule_and_by_backend(found):
     assert not any(gap.place == "cpu_numba on cpu" for gap in of("data type f64", found))
 
 
+@pytest.mark.parametrize("name", ["s8", "u8", "f64"])
+def test_an_operation_has_a_type_if_its_table_has_it(name, found):
+    """Also in inference only, as recurrent cells of u8."""
+    (rule,) = (gap for gap in of(f"data type {name}", found) if gap.place == "dnncore/ops")
+    forbidden = {*rule.reason.removeprefix("not a type of ").split(", ")}
+    kinds = {type(problem.op) for problem in checklist._plain_problems()}
+    rows = {kind: [name in types for row in kind.TYPES for types in row.values()] for kind in kinds}
+    assert forbidden == {kind.__name__ for kind, own in rows.items() if not any(own)}
+
+
 @pytest.mark.parametrize("name", ["s4", "f8_e4m3", "s32"])
 def test_types_of_single_tensors_are_types_of_the_operation(name, found):
     """Weights of 4 and 8 bits beside a src of f32; results of s32 beside integers of 8 bits."""
@@ -146,6 +156,17 @@ def test_the_command_filters_by_words_and_prints_json():
     assert {row["subject"] for row in rows} == {"data type f64"}
     text = CliRunner().invoke(main, ["checklist", "--engine=cpu", "type f32"]).output
     assert text == "0 gaps\n"
+
+
+@pytest.mark.parametrize("word", ["batch_normalization", "layer_normalization", "mat_mul", "RNN"])
+def test_words_are_compared_without_case_and_underscores(word):
+    done = CliRunner().invoke(main, ["checklist", "--engine=cpu", word])
+    assert done.exit_code == 0, done.output
+
+
+def test_near_names_of_a_wrong_word_are_listed():
+    done = CliRunner().invoke(main, ["checklist", "--engine=cpu", "pooling_forwards"])
+    assert "near names: PoolingForward, " in done.output.replace("\n", " ")
 
 
 def test_a_word_without_a_subject_is_an_error():
