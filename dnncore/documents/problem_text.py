@@ -71,8 +71,7 @@ ABOUT: Mapping[str, str] = {
     "stat_tag": "the format of mean and variance",
     "ss_tag": "the format of scale and shift and of their gradients",
     "ss_dt": "the type of scale and shift and of their gradients",
-    "flags": "`G` mean and variance are inputs, `C` scale, `H` shift, `M` root mean square, `R`"
-    " fused relu, `A` fused sum and relu; `CHR` are three of them",
+    "flags": "`O`: the gradients overwrite the old values, as they always do; without effect",
     "alg": "the algorithm",
     "mb": "the size of the batch, instead of that of the shape; 0 keeps it",
     "alpha": "the parameter alpha of the algorithm",
@@ -119,6 +118,16 @@ ABOUT: Mapping[str, str] = {
     "knobs": "parameters of implementations: `NAME:VALUE+NAME:VALUE`",
 }
 """Option -> its meaning."""
+
+FLAGS: Mapping[str, str] = {
+    "G": "mean and variance are inputs",
+    "C": "scale",
+    "H": "shift",
+    "M": "root mean square",
+    "R": "fused relu",
+    "A": "fused sum and relu",
+}
+"""Letter of a normalization's flags -> its meaning."""
 
 DIRECTIONS: Mapping[str, str] = {
     "FWD_D": "forward, training",
@@ -231,7 +240,7 @@ def _driver(driver: Driver) -> Iterator[str]:
             yield ""
             yield from markdown(f"{title}: {_listed(dict.fromkeys(words))}.")
     yield ""
-    yield from _table(driver.defaults)
+    yield from _table(driver.defaults, _about_flags(driver))
 
 
 def _about_reading(driver: Driver) -> str:
@@ -245,13 +254,21 @@ def _algorithms(driver: Driver) -> list[str]:
     return list(getattr(sys.modules[driver.read.__module__], "ALGORITHMS", ()))
 
 
-def _table(defaults: Mapping[str, str]) -> Iterator[str]:
-    """Yield the rows of options that dnncore has."""
+def _about_flags(driver: Driver) -> str:
+    """Return the meanings of the letters that the operation has; "" for other operations."""
+    letters = getattr(sys.modules[driver.read.__module__], "FLAG_LETTERS", "")
+    listed = ", ".join(f"`{letter}` {FLAGS[letter]}" for letter in letters)
+    return f"{listed}; `CH` are two of them" if listed else ""
+
+
+def _table(defaults: Mapping[str, str], flags: str = "") -> Iterator[str]:
+    """Yield the rows of options that dnncore has. flags: the meaning of `--flags`, if not `O`."""
+    about = {**ABOUT, "flags": flags or ABOUT["flags"]}
     yield from ("| Option | Default | Meaning |", "|---|---|---|")
     lacking = {**options.COMMON, **options.MATMUL, **options.REORDER, **options.SDPA}
     for name, default in defaults.items():
         if name not in lacking:
-            yield f"| `--{name}` | {f'`{default}`' if default else ''} | {ABOUT[name]} |"
+            yield f"| `--{name}` | {f'`{default}`' if default else ''} | {about[name]} |"
 
 
 if __name__ == "__main__":

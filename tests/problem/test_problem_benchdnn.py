@@ -50,6 +50,15 @@ def test_an_option_is_read_or_its_feature_is_named(heading):
     assert not wrong
 
 
+@pytest.mark.parametrize("words", ["--cfg=u8u8u8u8", "--sdt=u8 --wdt=s8 --ddt=u8"])
+def test_a_refused_cell_of_integers_names_the_types_of_one(words):
+    problem = "--rnn --dir=FWD_I --alg=VANILLA_LSTM {} l1t2mb2_dhc8"
+    with pytest.raises(Unsupported, match="an LSTM of integers has ") as error:
+        read(problem.format(words))
+    named = str(error.value).partition("an LSTM of integers has ")[2].removesuffix(")")
+    assert len(read(problem.format(named))) == 1
+
+
 def test_a_problem_that_is_read_is_written_and_reads_back():
     for line in SECTIONS["read"]:
         (problem,) = read(line)

@@ -95,6 +95,10 @@ MALFORMED = {
     "--matmul 2:2": (2, "expected MxK:KxN"),
     "--matmul 2x3:3x4:2x5": (2, "dst must be"),
     "--softmax --axis=2 2x3": (3, "axis must be an integer from 0 to 1; got 2"),
+    "--bnorm --flags=M ic3": (2, "expected letters among GCHRA; got 'M'"),
+    "--lnorm --flags=R 2x3": (2, "expected letters among GCHM; got 'R'"),
+    "--gnorm --flags=A ic3": (2, "expected letters among GCH; got 'A'"),
+    "--rnn --flags=CH dhc3": (2, "expected O, the gradients overwrite, or nothing; got 'CH'"),
     "--reduction 2x3:2x3": (2, "one at least be reduced"),
     "--reduction --alg=norm_lp_sum --p=0.5 2x3:2x1": (4, "p must be at least 1"),
     # attributes

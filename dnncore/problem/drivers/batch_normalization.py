@@ -31,6 +31,7 @@ from dnncore.problem.windows import SIZE_LETTERS, read_sizes, sizes_text
 __all__ = ["BATCH_NORMALIZATION"]
 
 DIRECTIONS = directions(BatchNormalizationForward, BatchNormalizationBackward)
+FLAG_LETTERS = "GCHRA"
 
 
 def read(settings: Settings) -> Operation:
@@ -40,7 +41,7 @@ def read(settings: Settings) -> Operation:
     dims = (read_batch(settings, letters), channels, *read_sizes(letters))
     epsilon = letters.get("eps", EPSILON)
     return read_normalization(
-        settings, DIRECTIONS, "GCHRA", dims, (channels,), channels, epsilon=epsilon
+        settings, DIRECTIONS, FLAG_LETTERS, dims, (channels,), channels, epsilon=epsilon
     )
 
 

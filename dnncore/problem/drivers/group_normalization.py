@@ -31,6 +31,7 @@ from dnncore.problem.windows import SIZE_LETTERS, read_sizes, sizes_text
 __all__ = ["GROUP_NORMALIZATION"]
 
 DIRECTIONS = directions(GroupNormalizationForward, GroupNormalizationBackward)
+FLAG_LETTERS = "GCH"
 
 
 def read(settings: Settings) -> Operation:
@@ -40,7 +41,7 @@ def read(settings: Settings) -> Operation:
     return read_normalization(
         settings,
         DIRECTIONS,
-        "GCH",
+        FLAG_LETTERS,
         (batch, channels, *read_sizes(letters)),
         (batch, groups),
         channels,

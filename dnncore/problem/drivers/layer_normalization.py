@@ -34,6 +34,7 @@ __all__ = ["LAYER_NORMALIZATION"]
 
 DIRECTIONS = directions(LayerNormalizationForward, LayerNormalizationBackward)
 OWN_DEFAULTS = {**DEFAULTS, "ss_dt": "f32", "eps": number_text(EPSILON)}
+FLAG_LETTERS = "GCHM"
 
 
 def read(settings: Settings) -> Operation:
@@ -45,7 +46,7 @@ def read(settings: Settings) -> Operation:
     return read_normalization(
         settings,
         DIRECTIONS,
-        "GCHM",
+        FLAG_LETTERS,
         dims,
         dims[:-1],
         dims[-1],

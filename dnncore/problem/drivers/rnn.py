@@ -1,12 +1,21 @@
-"""Recurrent cells: `--rnn --dir=FWD_D --alg=VANILLA_LSTM l1t5mb2_sic16slc16dhc16dic16`."""
+"""Recurrent cells: `--rnn --dir=FWD_D --alg=VANILLA_LSTM l1t5mb2_sic16slc16dhc16dic16`.
+
+An LSTM of integers in inference; the last part of `--sdt` and `--ddt` is the type of the states c:
+
+    --rnn --dir=FWD_I --alg=VANILLA_LSTM --sdt=u8:u8:f32 --wdt=s8 --ddt=u8:u8:f32
+    --attr-rnn-data-qparams=100:128 --attr-rnn-weights-qparams=24:2000 l1t5mb2_dhc16
+
+`--cfg` has no configurations of integers.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dnncore.algorithms.rounding import Array
+from dnncore.errors import DataTypeError
 from dnncore.ops import Operation, RNNBackward, RNNForward, rnn
 from dnncore.problem import options
 from dnncore.problem.directions import Direction
@@ -27,6 +36,7 @@ from dnncore.problem.settings import (
 )
 from dnncore.problem.shapes import read_batch, read_letters
 from dnncore.problem.tensors import read_tensors, role_of, write_tensors
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["RNN"]
 
@@ -46,6 +56,8 @@ DEFAULTS = {
 OPTIONAL = ("src_iter", "src_iter_c", "bias", "dst_iter", "dst_iter_c", "diff_dst_iter",
             "diff_dst_iter_c", "diff_bias", "diff_src_layer", "diff_src_iter", "diff_src_iter_c",
             "diff_attention")  # fmt: skip
+FLAGS = ("", "O")
+EXAMPLE = "an LSTM of integers has --dir=FWD_I --sdt=u8:u8:f32 --wdt=s8 --ddt=u8:u8:f32"
 LETTERS = "l t mb sic slc dhc dic"
 
 
@@ -69,24 +81,37 @@ def read(settings: Settings) -> Operation:
     fields: dict[str, Any] = {"prop_kind": direction.prop_kind} if direction.prop_kind else {}
     kind: Any = direction.kind
     activation = settings["activation"].lower().removeprefix("eltwise_")
-    operation: Operation = kind(
-        **fields,
-        **tensors,
-        algorithm=algorithm,
-        direction=side,
-        activation="tanh" if activation == "undef" else activation,
-        alpha=read_number(settings, "alpha"),
-    )
+    try:
+        operation: Operation = kind(
+            **fields,
+            **tensors,
+            algorithm=algorithm,
+            direction=side,
+            activation="tanh" if activation == "undef" else activation,
+            alpha=read_number(settings, "alpha"),
+        )
+    except DataTypeError as error:
+        raise _with_example(error, tensors) from None
     return operation
+
+
+def _with_example(error: DataTypeError, tensors: Mapping[str, MemoryDesc]) -> DataTypeError:
+    """Return the error; if tensors are integers, with the types of a cell of integers."""
+    if all(desc.data_type not in (*rnn.INTEGERS, "s32") for desc in tensors.values()):
+        return error
+    return DataTypeError(f"{error}; {EXAMPLE}", error.feature)
 
 
 def _of_benchdnn(settings: Settings) -> Settings:
     """Return the settings with benchdnn's options for types and directions as dnncore's."""
+    if settings["flags"].upper() not in FLAGS:
+        misread(settings, "flags", "O, the gradients overwrite, or nothing")
     known: dict[str, str] = {}
     if own := settings["cfg"]:
         match = re.fullmatch(r"(f32|bf16|f16)(f32)?", own)
         if match is None:
-            raise Unsupported([f"benchdnn's configuration {own}"])
+            rule = f"write the types of tensors; {EXAMPLE}"
+            raise Unsupported({f"benchdnn's configuration {own}": rule})
         known |= dict.fromkeys(("sdt", "wdt", "ddt"), match[1])
         known["bia-dt"] = match[2] or match[1]
     side = settings["direction"].lower()
