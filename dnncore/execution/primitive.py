@@ -254,7 +254,7 @@ class Primitive:
         if got.dims == expected.dims:
             remedy = f"reorder it to the primitive descriptor's {name}_desc"
         elif got.nelems == expected.nelems:
-            remedy = f"reshape its array to {expected.dims}"
+            remedy = f"its array must have the shape {expected.dims}, with elements in that order"
         else:
             remedy = f"make it of the primitive descriptor's {name}_desc"
         raise DescriptorError(

@@ -27,7 +27,7 @@ from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.eltwise import pow as power
 from dnncore.functional.kinds import common_kind
 from dnncore.functional.normalization import vectors
-from dnncore.functional.operands import Operand, Result, Values, given, is_true
+from dnncore.functional.operands import Operand, Result, Values, brief, given, is_true
 from dnncore.ops import BatchNormalizationForward
 
 __all__ = ["TrainedBatch", "batch_norm", "batch_norm_training"]
@@ -88,7 +88,9 @@ def _inference(
             f"{function}: mean and variance must both be given or both be None; got only {both[0]}"
         )
     if activation is not None and not (isinstance(activation, str) and activation == "relu"):
-        raise DescriptorError(f"{function}: activation must be None or 'relu'; got {activation!r}")
+        raise DescriptorError(
+            f"{function}: activation must be None or 'relu'; got {brief(activation)}"
+        )
     shape = operands["src"].shape
     operands = _as_channels(function, operands, per_activation)
     x = operands["src"].desc
@@ -141,7 +143,7 @@ def batch_norm_training(
     is_number = isinstance(average_factor, Real) and not isinstance(average_factor, bool)
     if not is_number or not 0 <= average_factor <= 1:
         raise DescriptorError(
-            f"{function}: average_factor must be a number from 0 to 1; got {average_factor!r}"
+            f"{function}: average_factor must be a number from 0 to 1; got {brief(average_factor)}"
         )
     if (running_mean is None) != (running_variance is None):
         raise DescriptorError(

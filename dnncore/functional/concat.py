@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values, axis_of, result_desc
+from dnncore.functional.operands import Operand, Result, Values, axis_of, brief, result_desc
 from dnncore.ops import Concat
 
 __all__ = ["concat"]
@@ -25,7 +25,7 @@ def concat(srcs: Sequence[Values], axis: int = 0, *, engine: EngineLike = None) 
     except TypeError:
         values = {}
     if not values:
-        raise DescriptorError(f"concat: srcs must be a sequence of arrays; got {srcs!r}")
+        raise DescriptorError(f"concat: srcs must be a sequence of arrays; got {brief(srcs)}")
     return call(_concat, "concat", values, engine, axis)
 
 

@@ -28,7 +28,15 @@ from typing import Any
 from dnncore.errors import DescriptorError
 from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values, check_rank, descs, result_desc
+from dnncore.functional.operands import (
+    Operand,
+    Result,
+    Values,
+    brief,
+    check_rank,
+    descs,
+    result_desc,
+)
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import ConvolutionForward
 
@@ -81,7 +89,9 @@ def _grouped(function: str, src: Operand, weights: Operand, groups: int | None) 
     except TypeError:
         count = 0
     if count < 1:
-        raise DescriptorError(f"{function}: groups must be an integer, at least 1; got {groups!r}")
+        raise DescriptorError(
+            f"{function}: groups must be an integer, at least 1; got {brief(groups)}"
+        )
     if weights.ndim > src.ndim:
         if count != weights.shape[0]:
             raise DescriptorError(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import operator
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dnncore.errors import DescriptorError
+from dnncore.errors import DescriptorError, shortened
 from dnncore.ops.types import HALF_TYPES
 from dnncore.tensors.datatypes import from_numpy_dtype, numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.tensors.strides import Dims
 
 __all__ = [
-    "Array", "Operand", "Result", "Values", "axis_of", "check_rank", "descs", "given",
+    "Array", "Operand", "Result", "Values", "axis_of", "brief", "check_rank", "descs", "given",
     "is_true", "result_desc", "truth", "typed",
 ]  # fmt: skip
 
@@ -140,6 +141,14 @@ def truth(array: Array) -> Array:
     return np.asarray(array != 0).astype(np.int8)
 
 
+def brief(value: Any) -> str:
+    """Return the representation of a wrong value on one short line; of an array, its shape."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"an array of shape {shape}"
+    return shortened(reprlib.repr(value))
+
+
 def axis_of(function: str, axis: Any, ndim: int) -> int:
     """Return an axis, counted from 0. A negative axis counts from the end."""
     rank = max(1, ndim)
@@ -147,14 +156,14 @@ def axis_of(function: str, axis: Any, ndim: int) -> int:
         return range(rank)[operator.index(axis)]
     except (IndexError, TypeError):
         raise DescriptorError(
-            f"{function}: axis must be an integer from {-rank} to {rank - 1}; got {axis!r}"
+            f"{function}: axis must be an integer from {-rank} to {rank - 1}; got {brief(axis)}"
         ) from None
 
 
 def is_true(function: str, name: str, value: Any) -> bool:
     """Return an option that is True or False. Raises `DescriptorError` for other values."""
     if not isinstance(value, bool):
-        raise DescriptorError(f"{function}: {name} must be True or False; got {value!r}")
+        raise DescriptorError(f"{function}: {name} must be True or False; got {brief(value)}")
     return value
 
 

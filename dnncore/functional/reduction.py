@@ -13,7 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from dnncore.algorithms.reduction import check_power
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values, result_desc
+from dnncore.functional.operands import Operand, Result, Values, brief, result_desc
 from dnncore.ops import EltwiseForward, Operation, Reduction, Reorder
 
 __all__ = ["Axis", "max", "mean", "min", "norm", "prod", "sum"]
@@ -46,7 +46,7 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
         return normalize_axis_tuple(axis, ndim)
     except (OverflowError, TypeError, ValueError) as error:
         raise DescriptorError(
-            f"{name}: axis must be one or several of src's {ndim} dims; got {axis!r}: {error}"
+            f"{name}: axis must be one or several of src's {ndim} dims; got {brief(axis)}: {error}"
         ) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values, check_rank, result_desc
+from dnncore.functional.operands import Operand, Result, Values, brief, check_rank, result_desc
 from dnncore.ops import ResamplingForward
 from dnncore.ops.window import entries
 
@@ -51,7 +51,8 @@ def _resample(
     spatial = x.shape[2:]
     if (size is None) == (factors is None):
         raise DescriptorError(
-            f"{function}: give either size or factors; got size {size!r} and factors {factors!r}"
+            f"{function}: give either size or factors; got size {brief(size)}"
+            f" and factors {brief(factors)}"
         )
     if factors is not None:
         sizes = _multiplied(function, spatial, factors)
@@ -59,7 +60,7 @@ def _resample(
         assert size is not None
         sizes = entries(function, "size", size, len(spatial))
     if min(sizes, default=0) < 0:
-        raise DescriptorError(f"{function}: size must not be negative; got {size!r}")
+        raise DescriptorError(f"{function}: size must not be negative; got {brief(size)}")
     dst = result_desc((*x.shape[:2], *sizes), x)
     return Plan(ResamplingForward("forward_inference", algorithm, src=x.desc, dst=dst))
 
@@ -73,6 +74,6 @@ def _multiplied(function: str, spatial: Sequence[int], factors: Factors) -> tupl
     if min(sizes) < 0:
         raise DescriptorError(
             f"{function}: factors must be one number of at least 0, or one for each of"
-            f" {len(spatial)} spatial dims; got {factors!r}"
+            f" {len(spatial)} spatial dims; got {brief(factors)}"
         )
     return sizes

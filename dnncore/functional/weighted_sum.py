@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values
+from dnncore.functional.operands import Operand, Result, Values, brief
 from dnncore.ops import Sum
 
 __all__ = ["weighted_sum"]
@@ -30,7 +30,7 @@ def weighted_sum(
     if not values:
         raise DescriptorError(
             "weighted_sum: srcs must be a sequence of arrays and scales one of numbers;"
-            f" got {srcs!r} and {scales!r}"
+            f" got {brief(srcs)} and {brief(scales)}"
         )
     return call(_sum, "weighted_sum", values, engine, factors)
 

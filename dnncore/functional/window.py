@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from dnncore.errors import DescriptorError
+from dnncore.functional.operands import brief
 from dnncore.ops.window import SPATIAL, effective_kernel, entries, window_output
 
 __all__ = ["IMAGE", "Padding", "Sizes", "spread", "window"]
@@ -113,7 +114,7 @@ def _named(
         return 0
     if name != "same":
         raise DescriptorError(
-            f"{function}: padding must be 'same', 'valid' or integers; got {name!r}"
+            f"{function}: padding must be 'same', 'valid' or integers; got {brief(name)}"
         )
     if any(stride != 1 for stride in strides):
         raise DescriptorError(
@@ -133,7 +134,7 @@ def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
         raise DescriptorError(
             f"{function}: padding must be one integer for all sides, an integer or a pair"
             f" (before, after) for each of the {spatial} spatial dims, 'same' or 'valid';"
-            f" got {padding!r}"
+            f" got {brief(padding)}"
         ) from None
 
 

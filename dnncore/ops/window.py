@@ -59,7 +59,9 @@ class Windowed:
             _check(kind, "dilations", i, dilations[i], dilations[i] >= 0, "at least 0 (0 is dense)")
             _check(kind, "padding_l", i, left[i], left[i] >= 0, "at least 0")
             least = self.LEAST_REACH - strides[i]
-            _check(kind, "padding_r", i, right[i], right[i] >= least, f"at least {least}")
+            reach = f"padding_r + stride {strides[i]} must be at least {self.LEAST_REACH}"
+            rule = f"at least {least}, because {reach}"
+            _check(kind, "padding_r", i, right[i], right[i] >= least, rule)
         values = {
             "strides": strides, "dilations": dilations, "padding_l": left, "padding_r": right,
         }  # fmt: skip

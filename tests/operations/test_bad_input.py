@@ -256,6 +256,8 @@ SHAPES = {
         lambda: dnn.Reduction("mean", src=desc(0, 3), dst=desc(1, 3)),
     "binary: src2 must have dst's rank and each of its dims be 1 or dst's; got (3,) for dst (4,)":
         lambda: dnn.Binary("select", src0=BIAS, src1=BIAS, src2=desc(3, type="s8"), dst=BIAS),
+    "padding_r[0] must be at least -2, because padding_r + stride 2 must be at least 0; got -3":
+        lambda: pooling(strides=2, padding_r=(-3, 0)),
     "avg_exclude_padding needs paddings below the effective kernel and dilations below src":
         lambda: pooling("avg_exclude_padding", dst=desc(2, 3, 6, 6), padding_l=2),
     "so that no window is empty; got padding 2 and 0, effective kernel 2, dilation 0, src 8":
@@ -545,7 +547,10 @@ def test_an_argument_must_be_a_memory(pool, arguments, thing):
     [
         (desc(2, 3, 8, 8, format="nhwc"), "reorder it to the primitive descriptor's src_desc"),
         (desc(2, 3, 8, 8, type="s32"), "reorder it"),
-        (desc(2, 3, 64), r"reshape its array to \(2, 3, 8, 8\)"),
+        (
+            desc(2, 3, 64),
+            r"its array must have the shape \(2, 3, 8, 8\), with elements in",
+        ),
         (desc(2, 3, 8, 9), "make it of the primitive descriptor's src_desc"),
     ],
 )

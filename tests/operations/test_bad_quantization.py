@@ -164,7 +164,11 @@ class Elsewhere(dnn.backend.HostEngine):
 
 
 WRONG = [
-    ("src_scales", np.ones(1, "f4"), "MemoryDesc((1,), 'f32', 'a'); reshape its array to (1, 1)"),
+    (
+        "src_scales",
+        np.ones(1, "f4"),
+        "MemoryDesc((1,), 'f32', 'a'); its array must have the shape (1, 1), with elements",
+    ),
     (
         "weights_scales",
         np.ones((5, 1), "f4"),

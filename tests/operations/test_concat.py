@@ -99,6 +99,11 @@ def test_factors_are_rounded_down():
         (lambda: F.concat([[1], [[2]]]), "concat: all arrays must have one rank"),
         (lambda: F.concat([1, 2]), "concat: src0 must have at least one dim; got a number"),
         (lambda: F.concat([[1], [2]], 1), "concat: axis must be an integer from -1 to 0"),
+        (
+            lambda: F.concat(np.ones((2, 3)), np.ones((2, 3))),
+            r"axis must be an integer from -1 to 0; got an array of shape \(2, 3\)$",
+        ),
+        (lambda: F.concat([[1], [2]], [7] * 99), r"got \[7, 7, 7, 7, 7, 7, \.\.\.\]$"),
         (lambda: F.shuffle([1, 2, 3], 2, 0), "shuffle: group_size must be a positive divisor"),
         (lambda: F.resample([[[1]]]), "resample: give either size or factors"),
         (lambda: F.resample([[[1]]], factors="a"), "resample: factors must be one number"),
