@@ -81,6 +81,7 @@ class Findings:
         yield table(self.entries)
         yield from left_out(self.entries)
         yield from remarks(self.entries)
+        yield from self._absent
         yield division_of_time(self.entries)
         count = len(self.entries)
         if self._option.dnncore_budget is not None:
@@ -93,7 +94,6 @@ class Findings:
         if claimed:
             lost = sum(row["claim_is_lost"] for row in claimed)
             yield f"claims: {len(claimed) - lost} kept, {lost} lost"
-        yield from self._absent
         yield from self._proposed
         if self._ledger:
             yield f"ledger of {self._ledger.commit}: {count} cases, {self._recorded} from before"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import Any
 
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
+from dnncore.selection.plugins import registry
 from dnncore.testing.claims import Claim, is_reached, read_claims
 from dnncore.testing.problems.cases import cases
 from dnncore.testing.running.device_choice import claimed_devices, devices_of, names_for_claims
@@ -50,6 +51,7 @@ class Job:
     required: whether the job runs even if the time budget is used up.
     claim: the claim that the job must keep.
     claim_engine: the name of the engine in claims that the run proposes; "" if it has none.
+    lacks_operation: whether the backend has no table of the operation, and no claim demands one.
     """
 
     backend: str
@@ -64,6 +66,7 @@ class Job:
     required: bool = False
     claim: Claim | None = None
     claim_engine: str = ""
+    lacks_operation: bool = False
 
     @property
     def target(self) -> str:
@@ -91,17 +94,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Absent:
-    """The claims for an engine that this machine lacks. They are neither kept nor lost."""
+    """Cases that are not judged: claims for an engine that this machine lacks, or problems of
+    operations that the backend does not implement.
+    """
 
-    backend: str
-    engine: str
-    count: int
+    text: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.backend}: no such engine here: {self.engine}: {self.count} claims are not"
-            " judged"
-        )
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Plan:
         left_out, failing = _Patterns(self.unsupported), _Patterns(self.xfail)
         listed = [
             replace(job, unsupported=left_out.reason(job), xfail=failing.reason(job))
-            for job in self._unlisted()
+            for job in self._unlisted
         ]
         idle = [*left_out.idle, *failing.idle]
         if idle:
@@ -157,6 +157,7 @@ class Plan:
         matching = [job for job in listed if re.search(self.match, str(job))]
         if not matching:
             raise DescriptorError(f"no case of size {self.size!r} matches {self.match!r}")
+        matching = [job for job in matching if not job.lacks_operation] or matching
         for job in matching:
             if job.claim and job.unsupported:
                 raise DescriptorError(
@@ -165,8 +166,9 @@ class Plan:
                 )
         return Shard.read(self.shard).of(matching, lambda job: job.text)
 
+    @cached_property
     def _unlisted(self) -> list[Job]:
-        """Yield all jobs on all engines, without the reasons of lists."""
+        """Return all jobs on all engines, without the reasons of lists."""
         rows = devices_of(self.backend, self.engine)
         names = names_for_claims(rows, self.engine)
         claimed = self._claimed(list(names))
@@ -175,15 +177,21 @@ class Plan:
                                 "size": self.size,
                                 "floor": 1 if self.match else FLOORS[self.size]}  # fmt: skip
         jobs = []
+        kinds = {row.name: row.kind for row in rows}
+        tables = registry.loaded[self.backend].backend.implementations
         for engine in dict.fromkeys([*names, *claimed]):
             own = claimed.get(engine, {})
             listed = problems if engine in names else []
             planned = list(dict.fromkeys([*listed, *own]))
-            plan |= {"planned": len(planned), "claim_engine": names.get(engine, "")}
+            lacking = {p for p in planned if p not in own
+                       and (kinds.get(engine), type(p.op)) not in tables}  # fmt: skip
+            plan |= {"planned": len(planned) - len(lacking),
+                     "claim_engine": names.get(engine, "")}  # fmt: skip
             jobs += [
-                Job(self.backend, engine, p, claim=own.get(p), required=p in own, **plan)
+                Job(self.backend, engine, p, claim=own.get(p), required=p in own,
+                    lacks_operation=p in lacking, **plan)
                 for p in planned
-            ]
+            ]  # fmt: skip
         return jobs
 
     def _claimed(self, chosen: Sequence[str]) -> dict[str, dict[Problem, Claim]]:
@@ -208,15 +216,30 @@ class Plan:
         return found
 
     def absent(self) -> list[Absent]:
-        """Return engines of claims that this machine lacks, unless the plan names its engines."""
+        """Return the cases that are not judged, one row per engine."""
+        return [*self._without_engine(), *self._without_table()]
+
+    def _without_engine(self) -> Iterator[Absent]:
+        """Yield engines of claims that this machine lacks, unless the plan names its engines."""
         if not self.claims or self.engine:
-            return []
+            return
         counts = Counter(claim.engine for claim in read_claims(self.claims))
-        return [
-            Absent(self.backend, name, count)
-            for name, count in counts.items()
-            if not claimed_devices(self.backend, name)
-        ]
+        for name, count in counts.items():
+            if not claimed_devices(self.backend, name):
+                yield Absent(
+                    f"{self.backend}: no such engine here: {name}: {count} claims are not judged"
+                )
+
+    def _without_table(self) -> Iterator[Absent]:
+        """Yield the operations that the backend does not implement, for each engine."""
+        found: dict[str, Counter[str]] = {}
+        for job in self._unlisted:
+            if job.lacks_operation and re.search(self.match, str(job)):
+                name = job.problem.op.KIND.removesuffix(" backward")
+                found.setdefault(job.target, Counter())[name] += 1
+        for target, counts in found.items():
+            names = ", ".join(sorted(counts))
+            yield Absent(f"{target}: {counts.total()} cases of operations without tables: {names}")
 
 
 class _Patterns:
