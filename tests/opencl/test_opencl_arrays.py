@@ -317,8 +317,8 @@ def test_functions_with_several_results(engine, queue):
     batch = cla.to_device(queue, VALUES)
     old = np.float32([0, 1, 2, 3])
     running = cla.to_device(queue, old), cla.to_device(queue, old + 1)
-    got = F.batch_norm_training(batch, None, None, *running, average_factor=0.5)
-    right = F.batch_norm_training(VALUES, None, None, old, old + 1, average_factor=0.5)
+    got = F.batch_norm_training(batch, *running, average_factor=0.5)
+    right = F.batch_norm_training(VALUES, old, old + 1, average_factor=0.5)
     for one, other in zip(got, right, strict=True):
         np.testing.assert_allclose(one.get(), other, rtol=1e-5)
     half = F.batch_norm_training(cla.to_device(queue, VALUES.astype("f2")))
