@@ -213,3 +213,13 @@ def test_the_reference_is_judged_by_torch_where_it_is_installed(monkeypatch):
     result = run("--eltwise --alg=mish 3x5", names=["integers", "random"])
     case.make_round.cache_clear()
     assert failed(result) == {"integers", "random"}
+
+
+def test_a_dynamic_primitive_with_a_depthwise_post_op_keeps_the_dims_of_dst():
+    text = "--conv --dir=FWD_D --attr-post-ops=dw:k3s2p1"
+    found = [
+        run_case(problem, dnn.engine("cpu"), impl="reference:*", checks=("bound",))
+        for batch in range(1, 9)  # one problem in four is executed by a dynamic primitive
+        for problem in read(f"{text} mb{batch}ic3oc4_ih7kh1")
+    ]
+    assert {result.status for result in found} == {"passed"}, found

@@ -223,6 +223,8 @@ class Case:
             return op.with_descs(**descs)
 
         names = [argument.name for argument, _ in op.tensors()]
+        if self.attr.stored(op) != op.result:  # a depthwise post-op: dst has other dims
+            names.remove(op.result_name)
         parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
         make.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # names its tensors
         wishes = self._wishes(trial.pd.impl_name)
