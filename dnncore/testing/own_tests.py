@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dnncore.testing.running.plan import Absent, Job, Plan
+from dnncore.testing.running.sample import Surplus
 
 __all__ = ["conformance"]
 
@@ -17,7 +18,9 @@ class _Tests:
     plans: ClassVar[tuple[Plan, ...]]
 
     def test_case(
-        self, dnncore_job: Job | Absent, dnncore_check: Callable[[Job | Absent], None]
+        self,
+        dnncore_job: Job | Absent | Surplus,
+        dnncore_check: Callable[[Job | Absent | Surplus], None],
     ) -> None:
         """Every implementation that accepts the problem passes all checks."""
         dnncore_check(dnncore_job)

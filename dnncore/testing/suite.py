@@ -12,11 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dnncore.testing.running.plan import Absent, Job
+from dnncore.testing.running.sample import Surplus
 
 __all__ = ["test_case", "test_saved_call"]
 
 
-def test_case(dnncore_job: Job | Absent, dnncore_check: Callable[[Job | Absent], None]) -> None:
+def test_case(
+    dnncore_job: Job | Absent | Surplus, dnncore_check: Callable[[Job | Absent | Surplus], None]
+) -> None:
     """Every implementation that accepts the problem passes all checks."""
     dnncore_check(dnncore_job)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnncore_cpu_numba.codegen.isa import host_features
+from processor import HAS_VNNI
 
 import dnncore as dnn
 from dnncore.comparison.compare import expected_outputs
@@ -32,7 +32,6 @@ PROBLEMS = (
     f"{COMMON} {PER_CHANNEL} --alg=VANILLA_GRU --sdt=u8:f32 --ddt=u8:f32 l2t3mb2_dhc17",
 )
 RANGES = {"u8": (0, 255), "s8": (-64, 64)}
-HAS_VNNI = any(host_features().get(name) for name in ("avx512vnni", "avxvnni"))
 
 
 def drawn(name, desc):

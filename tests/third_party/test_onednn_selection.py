@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from checks import Target, check
 from dnncore_cpu_numba.codegen.isa import host_features
+from processor import HAS_VNNI
 
 import dnncore as dnn
 from dnncore.problem import read
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.peer
 
 CONVOLUTION = "--conv --dir=FWD_B mb2ic16oc32_ih14kh3ph1"
 POOLING = "mb2ic16_ih8oh4kh2sh2"
-HAS_VNNI = any(host_features().get(name) for name in ("avx512vnni", "avxvnni"))
 
 
 def problem(text):

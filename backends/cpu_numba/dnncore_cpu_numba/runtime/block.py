@@ -31,7 +31,7 @@ def table(count: int) -> array[int]:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Slots that receive the address of a memory plus offsets. index: of the memory."""
+    """Slots that receive an address plus offsets. index: of a memory, or `SCRATCHPAD`."""
 
     index: int
     slots: Integers
