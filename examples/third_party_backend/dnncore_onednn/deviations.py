@@ -261,6 +261,10 @@ def _has_f16(op: Any, _attr: Attributes) -> bool:
     return bool("f16" in (op.src.data_type, op.dst.data_type))
 
 
+def _converts_bf16(op: Any, _attr: Attributes) -> bool:
+    return _is_float(op.src) and "bf16" in (op.src.data_type, op.dst.data_type)
+
+
 def _has_many_terms(op: Any, _attr: Attributes) -> bool:
     return not op.use_global_stats and op.count > MOST_EXACT_TERMS
 
@@ -383,6 +387,7 @@ OF_SPECIAL_NUMBERS = (
     Deviation((backend.Reorder,), "loses the sign of 0 if there are more than 6 dims",
               lambda op, _attr: op.src.ndims > 6, "simple*", kind="shape"),
     Deviation((backend.Reorder,), "loses the sign of 0", _has_f16, kind="type"),
+    Deviation((backend.Reorder,), "loses the sign of 0", _converts_bf16, "simple*", kind="type"),
     Deviation((backend.Reorder,), "makes 0 of subnormal numbers", _between("f32 bf16", "bf16"),
               kind="type"),
 )  # fmt: skip
