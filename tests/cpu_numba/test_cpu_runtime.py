@@ -29,6 +29,7 @@ from dnncore_cpu_numba.codegen.pointers import (
 )
 from dnncore_cpu_numba.codegen.task import task
 from dnncore_cpu_numba.runtime import pool as pool_module
+from dnncore_cpu_numba.runtime.driver import STATE
 from dnncore_cpu_numba.runtime.pool import pool
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table, repeated
 
@@ -315,6 +316,32 @@ def test_helpers_fall_asleep_and_wake(processors, moves, monkeypatch):
             assert time.monotonic() < end, "the helpers do not fall asleep"
             time.sleep(0.001)
     assert (x.numpy() == 3).all()
+
+
+def test_helpers_wait_longer_for_the_next_step_than_for_the_next_program():
+    state = np.zeros(STATE.nbytes // 8, np.int64)
+    running = STATE.field("running").slot
+
+    def waited():
+        start = time.perf_counter()
+        pool()._wait_for_work(state.ctypes.data, 2000)
+        return time.perf_counter() - start
+
+    between = min(waited() for _ in range(9))
+    state[running] = 1
+    assert waited() > 8 * between  # 64 times as many checks
+
+
+@pytest.mark.parametrize(("steps", "running"), [(1, 0), (2, 1)])
+def test_a_program_of_several_steps_says_that_it_runs(steps, running):
+    word = pool().state + 8 * STATE.field("running").slot
+    seen = memory(np.full(1, 7, np.int64))
+    step = Step(look_up, {"dst": Arg(0), "table": Table(np.zeros(1)), "offset": 0}, 1)
+    last = Step(look_up, {"dst": Arg(0), "table": word, "offset": 0}, 1)
+    execute([step] * (steps - 1) + [last], seen)
+    assert seen.numpy().tolist() == [running]
+    execute([last], seen)
+    assert seen.numpy().tolist() == [0]
 
 
 def test_a_thread_that_waited_for_the_pool_makes_no_other_one():

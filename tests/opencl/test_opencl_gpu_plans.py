@@ -152,6 +152,17 @@ def test_tiles_are_not_turned_in_vectors_where_an_operand_has_another_order(targ
         check(target, dnn.Reorder(src=src, dst=dst), attr)
 
 
+@pytest.mark.parametrize(("src", "dst"), [("s32", "f64"), ("f64", "bf16")])
+def test_tiles_are_turned_before_steps_in_f64(target, src, dst):
+    dims = 2, 16, 8, 12
+    attr = dnn.Attributes(
+        [dnn.PostOp.sum(0.5), dnn.PostOp.eltwise("linear", alpha=0.25, beta=-1.25)]
+    )
+    descs = dnn.MemoryDesc(dims, src), dnn.MemoryDesc(dims, dst, "acdb")
+    op = dnn.Reorder(src=descs[0], dst=descs[1])
+    check(target, op, attr, impl="opencl:transpose")
+
+
 @pytest.mark.parametrize("blocks", [(6, 4), (4, 6), (16, 24)])
 def test_vectors_inside_blocks_that_do_not_nest(target, blocks):
     """A loop over such blocks has no constant step, so that vectors may begin anywhere."""

@@ -14,6 +14,10 @@ On x86, steps run with the usual control of floating-point arithmetic, whatever 
 subnormal numbers are kept, and results are rounded to nearest. Otherwise the parts of the caller
 and those of other threads could differ, for instance after `torch.set_flush_denormal(True)`.
 
+A thread of the pool waits much longer for the next step of a program that runs than for the next
+program. Otherwise the threads would sleep while another one computes a long step alone, and would
+miss the rest of the program.
+
 The pool's `STATE` is shared by all threads. The *ticket* is one word with the number of the current
 step (its epoch), the number of its parts, and the next part to claim. Claiming a part is one atomic
 addition. Its result contains the part and the epoch.
@@ -36,6 +40,7 @@ from dnncore_cpu_numba.codegen.vector_ir import I32, I64, intrinsic
 X86 = ("x86_64", "AMD64")
 SLICE = 1 << 26  # ticks after which a program returns: 13 to 67 ms on x86, at 5 to 1 GHz
 
+LONGER = 64  # times as many checks for the next step as for the next program: at least 16 ms
 MAX_PARTS = 1 << 14  # most parts of a step; a ticket has 16 bits for claims, which may exceed parts
 
 ROW = Record(
@@ -51,6 +56,7 @@ STATE = Record(  # fields that many threads write have separate cache lines
     ("step", Pointer(ROW), "the current step"),
     ("padding", Many("count", 6)),
     ("done", Many("count", 8), "finished parts of the step"),
+    ("running", Many("count", 8), "programs of several steps that run"),
 )
 PROGRAM = Record("program", ("count", "count"), ("pool", Pointer(STATE)), ("rows", Many(ROW)))
 
@@ -74,7 +80,12 @@ def continue_program(program, first):
 def _run_rows(program, first):
     """Run rows. While another caller uses the pool, all parts run in this thread."""
     control = _usual_arithmetic()
+    several = program.count > 1
+    if several:
+        _atomic_add(program.pool.running, 1)
     row = _rows_until_slice(program, first)
+    if several:
+        _atomic_add(program.pool.running, -1)
     _restore_arithmetic(control)
     return row
 
@@ -102,15 +113,18 @@ def _rows_until_slice(program, first):
 
 @native_function(Record("wait_for_work", ("state", Pointer(STATE)), ("patience", "count")))
 def wait_for_work(state, patience):
-    """Compute parts of published steps. Return after `patience` checks without a new step."""
+    """Compute parts of published steps. Return after `patience` checks without a new step.
+
+    While a program of several steps runs, `LONGER` checks count as one.
+    """
     _usual_arithmetic()
     epoch, looks = -1, 0
-    while looks < patience:
+    while looks < patience * LONGER:
         if _atomic_load(state.ticket) >> 32 != epoch:
             epoch = _help(state)
             looks = 0
         _pause()
-        looks += 1
+        looks += 1 if _atomic_load(state.running) else LONGER
 
 
 @device

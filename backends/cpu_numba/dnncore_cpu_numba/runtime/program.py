@@ -115,4 +115,5 @@ class BoundProgram:
         """Run from a row to the end. Signal handlers run at intervals and may raise errors."""
         with stream.own_scratchpad():
             while row:
+                self._pool.wake(self.helpers)
                 row = self._pool.go_on(self.address, row)

@@ -67,7 +67,9 @@ class TransposedPass(Pass):
 
     @cached_property
     def lanes(self) -> int:
-        """Elements of the result per write."""
+        """Elements of the result per write. Steps in f64 take one at a time."""
+        if self.parameters.is_wide:
+            return 1
         return self._lanes(self.nest.loops[-1], range(1, len(self.descs)))
 
     @cached_property
