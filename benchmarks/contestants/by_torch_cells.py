@@ -131,7 +131,7 @@ def _mode(op: Any, *, is_training: bool) -> tuple[Any, ...]:
 
 
 def _on_cuda(cells: Cells, gradients: list[Any]) -> Run:
-    """cuDNN's backward pass. The forward pass runs before."""
+    """cuDNN's backward pass. The forward pass runs before. Each pass overwrites what is kept."""
     (before, *c), mode, packed = cells.states, _mode(cells.op, is_training=True), _packed(cells)
     cell = c[0] if c else None
     found = aten._cudnn_rnn(cells.src, cells.parameters, 4, packed, before, cell, *mode)
@@ -142,7 +142,8 @@ def _on_cuda(cells: Cells, gradients: list[Any]) -> Run:
     mask = [True, True, bool(c), True]
 
     def run() -> Any:
-        src, h, own, parameters = aten._cudnn_rnn_backward(*weights, *slopes, *mode, kept, mask)
+        own_kept = kept.clone()
+        src, h, own, parameters = aten._cudnn_rnn_backward(*weights, *slopes, *mode, own_kept, mask)
         return cells.results(src, [h, own] if c else [h], parameters)
 
     return run

@@ -11,6 +11,7 @@ from checks import Target, check
 from dnncore_cpu_numba.gemm import product, tiling
 
 import dnncore as dnn
+from dnncore import functional
 from dnncore.problem import read
 
 CPU = Target("cpu", "cpu", skip_impl="reference:*")
@@ -54,6 +55,17 @@ def test_many_rows_that_are_contiguous_along_m(monkeypatch, depth):
 def test_tiles_of_few_rows(rows):
     """Panels of 3, 4 and 8 vectors, and a last one with fewer."""
     check(CPU, matmul((rows, 51), (51, 210)))
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_a_small_sum_after_a_large_one_is_not_lost(rows):
+    """Each chunk is summed by itself. In one sum, 2^24 + 1 would be 2^24 each time."""
+    depth = 2 * product.DEPTH
+    src = np.ones((rows, depth), np.float32)
+    src[:, : product.DEPTH] = 0
+    src[:, 0] = 2**24
+    dst = functional.matmul(src, np.ones((depth, 40), np.float32))
+    assert (dst == 2**24 + product.DEPTH).all()
 
 
 @pytest.mark.parametrize("weights", [(3, 31, 83), (1, 31, 83)], ids=["own", "shared"])

@@ -3,10 +3,11 @@
     acc[m][j] = sum over blocks q, elements i, x < k of A_qi[m][x] * B_qi[x][j]
                                                            m < rows, j < vectors * VL
 
-`acc` is one tile in registers. Its initial value is zero or, with `accumulate`, C. At the end the
-epilogue is applied, and the tile is stored to C. The class of a problem (instruction set, tile,
-direction of A, kind of B, edge, epilogue) is compiled in. Sizes, strides and addresses are
-arguments, so that one kernel serves many shapes. All strides are in bytes:
+`acc` is one tile in registers. With `accumulate`, C is added to it at the end: the error of a sum
+grows with its length, and so is that of one chunk of k. Then the epilogue is applied, and the tile
+is stored to C. The class of a problem (instruction set, tile, direction of A, kind of B, edge,
+epilogue) is compiled in. Sizes, strides and addresses are arguments, so that one kernel serves many
+shapes. All strides are in bytes:
 
     A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    contiguous along k
                             a + q * a_advance + a_offset[i] + m * 4 + x * a_stride      along rows
@@ -162,17 +163,17 @@ class _Emitter(Emitter):
         own = "s32" if kernel.result == SUMS else kernel.result
         c = self._view(args["c"], args["c_row"], args["c_block"], own)
 
-        def load_c(_turn: Value, _zeros: Sequence[Value]) -> list[Value]:
-            return [c.load(m, n) for m, n in places]
+        def add_c(_turn: Value, tile: Sequence[Value]) -> list[Value]:
+            return [builder.fadd(x, c.load(*place)) for x, place in zip(tile, places, strict=True)]
 
         for m, n in places if kernel.c_ahead else ():
             vir.prefetch(builder, c.place(m, n)[0])
         arithmetic, isa = kernel.arithmetic, kernel.isa
         tile = [arithmetic.sums(isa.lanes)(None)] * len(places)
-        if kernel.result == arithmetic.real and not arithmetic.is_integer:
-            tile = vir.loop(builder, args["accumulate"], tile, load_c)
         state = [args["a"], args["b"], *tile]
         _, _, *tile = vir.loop(builder, args["blocks"], state, self._block)
+        if kernel.result == arithmetic.real and not arithmetic.is_integer:
+            tile = vir.loop(builder, args["accumulate"], tile, add_c)
         if kernel.result != SUMS:
             tile = epilogue.apply(kernel.epilogue, tile, c, self._operands(), places)
         self._store(c, dict(zip(places, tile, strict=True)))

@@ -4,8 +4,8 @@
 // old_h: copies of h. more: terms of the peephole weights, or r h of GRU. middle: LSTM's result before
 // its projection. pulls: terms of the attention's slope.
 
-#define SLOPE(y) ((y) * (1.0f - (y))) // of logistic, by its result
-#define STEEP(y) (1.0f - (y) * (y))   // of tanh
+#define SLOPE(y) ((y) * (1.0f - (y)))          // of logistic, by its result
+#define STEEP(y) ((1.0f - (y)) * (1.0f + (y))) // of tanh
 #define SAVED(place) AT(row, n)[(place)*width + unit]
 #define STORE_GATE(name, place, value) STORE(name, n, (place)*width + unit, value)
 
