@@ -2,6 +2,7 @@
 
     python -m benchmarks.operations --threads=16 --seconds=450
     python -m benchmarks.operations --resume           # what a stopped run did not measure
+    python -m benchmarks.operations --again --match=rnn    # these problems of the newest run
     python -m benchmarks.operations --page             # only writes the page from the ledger
 
 Each run draws new shapes. The first problem of each line is measured first, then the second of
@@ -66,21 +67,26 @@ def in_rounds(lines: Sequence[Line], match: str) -> list[tuple[str, Problem]]:
 @click.option("--match", default="", help="Only problems whose titles and texts match.")
 @click.option("--seed", type=int, help="The seed of the shapes; by default a new one.")
 @click.option("--resume", is_flag=True, help="Continue the newest run.")
+@click.option("--again", is_flag=True, help="Replace measured rows of the newest run.")
 @click.option("--page", "only_page", is_flag=True, help="Measure nothing.")
 @click.option("--ledger", "path", default=LEDGER, type=Path, show_default=True)
 @click.option("--folder", default=ROOT / "docs", type=Path, help="The folder of benchmarks.md.")
 def main(
     threads: int, seconds: float, samples: int, peers: str, match: str, seed: int | None,
-    resume: bool, only_page: bool, path: Path, folder: Path,
+    resume: bool, again: bool, only_page: bool, path: Path, folder: Path,
 ) -> None:  # fmt: skip
     """Measure, store and write."""
     end, code = time.monotonic() + seconds, 0
     ledger = Ledger(path)
     if not only_page:
-        run = Operations.load(path) if resume else None
+        run = Operations.load(path) if resume or again else None
         new_seed = secrets.randbelow(SEEDS) if seed is None else seed
         run = run or begun(ledger, cpu_lines(new_seed), threads)
-        code = _measure(run, ledger, in_rounds(run.lines, match), peers, samples, end)
+        wanted = in_rounds(run.lines, match)
+        if not again:
+            known = {(title, outcome["problem"]) for title, outcome in run.rows}
+            wanted = [(title, p) for title, p in wanted if (title, str(p)) not in known]
+        code = _measure(run, ledger, wanted, peers, samples, end)
     text = document.page(Figures.load(path), source(Ledger(path)))
     (folder / document.NAME).write_text(text, encoding="utf-8")
     click.echo(f"written: {folder / document.NAME}")
@@ -91,9 +97,8 @@ def _measure(
     run: Operations, ledger: Ledger, wanted: Sequence[tuple[str, Problem]], peers: str,
     samples: int, end: float,
 ) -> int:  # fmt: skip
-    """Measure what the run lacks, and store it. Returns the exit status."""
-    known = {(title, outcome["problem"]) for title, outcome in run.rows}
-    missing = {str(p): (title, p) for title, p in wanted if (title, str(p)) not in known}
+    """Measure problems, and store their rows. Returns the exit status."""
+    missing = {str(p): (title, p) for title, p in wanted}
     wrong: list[str] = []
 
     def store(outcome: Outcome) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from benchmarks import operations
 from benchmarks.documents.operations import Operations, section
 from benchmarks.measuring.ledger import Ledger
 from benchmarks.problems.lines import line_of, problems_of, record_of
@@ -79,7 +83,8 @@ def _run(path, ratios):
     for problem, (ratio, share) in zip(problems_of(line, full=True), ratios, strict=False):
         outcome = {"problem": str(problem), "ratio": ratio, "share": share, "ours_error": 1e-7,
                    "peer_error": 1e-7}  # fmt: skip
-        ledger.put(f"operations 0: {problem}", {"line": line.title, "outcome": outcome})
+        key = f"operations 0: {line.title}: {problem}"
+        ledger.put(key, {"line": line.title, "outcome": outcome})
     return line
 
 
@@ -104,3 +109,25 @@ def test_a_goal_needs_the_ratio_or_the_share_of_a_copy(tmp_path, ratios, verdict
 
 def test_a_ledger_without_such_a_run_has_no_section(tmp_path):
     assert Operations.load(tmp_path / "cpu.jsonl") is None
+
+
+@pytest.mark.parametrize(("option", "ratios"), [("--resume", [2, 2, 5]), ("--again", [5, 5, 5])])
+def test_a_run_is_continued_or_measured_again(tmp_path, monkeypatch, option, ratios):
+    path = tmp_path / "cpu.jsonl"
+    line = _run(path, [(2, 0.5)] * 2)
+    third = re.escape(str(problems_of(line, full=True)[2]))
+    first, second = (re.escape(str(p)) for p in problems_of(line, full=True)[:2])
+
+    def measured(problems, _settings, *, on_outcome):
+        for problem in problems:
+            on_outcome({"problem": str(problem), "ratio": 5, "share": 0.5})
+
+    monkeypatch.setattr(operations, "measured", measured)
+    monkeypatch.setattr(operations.report, "one_line", str)
+    monkeypatch.setattr(operations.document, "page", lambda *_: "")
+    monkeypatch.setattr(operations.Figures, "load", lambda _path: None)
+    options = [option, f"--match={first}$|{second}$|{third}$", f"--ledger={path}"]
+    done = CliRunner().invoke(operations.main, [*options, f"--folder={tmp_path}"])
+    assert done.exit_code == 0, done.output
+    rows = Operations.load(path).rows
+    assert [outcome["ratio"] for _, outcome in rows] == ratios
