@@ -23,6 +23,7 @@ from benchmarks.contestants.by_torch_memory import (
     BUILDERS,
     DATA_TYPES,
     LAYOUTS,
+    Converted,
     Run,
     Tensors,
     dilation,
@@ -80,20 +81,26 @@ class Call:
     @torch.inference_mode()
     def spoil(self) -> None:
         """Overwrite the outputs of the last run with NaN; of integers with -1."""
-        for tensor in self.results().values() if self.last else ():
-            tensor.fill_(math.nan if tensor.is_floating_point() else -1)
+        for _, _, found in self._found() if self.last else ():
+            for tensor in found.sources if isinstance(found, Converted) else (found,):
+                tensor.fill_(math.nan if tensor.is_floating_point() else -1)
 
     def results(self) -> dict[str, Any]:
-        """The tensors of the last run's outputs by argument name, with logical dims.
+        """The tensors of the last run's outputs by argument name, with logical dims."""
+        return {
+            name: (found.tensor() if isinstance(found, Converted) else found).reshape(desc.dims)
+            for name, desc, found in self._found()
+        }
 
-        A run may return functions, which convert its results.
+    def _found(self) -> list[tuple[str, Any, Any]]:
+        """What the last run returned for each output: its name, its descriptor, and the tensor or
+        `Converted`.
         """
         rows = [(row.name, desc) for row, desc in self.op.tensors() if row.direction == "out"]
         (found,) = self.last
         found = found if isinstance(found, (tuple, list)) else [found]
         pairs = zip(rows, found, strict=False)  # torch may return more tensors, such as indices
-        tensors = ((row, found() if callable(found) else found) for row, found in pairs)
-        return {name: tensor.reshape(desc.dims) for (name, desc), tensor in tensors}
+        return [(*row, tensor) for row, tensor in pairs]
 
     def outputs(self) -> dict[str, Any]:
         """The results as arrays. bf16 becomes f32, because numpy has no bf16."""
@@ -281,7 +288,7 @@ def _deconvolution_backward(op: Any, t: Tensors) -> Run:
         diff, diff_weights, diff_bias = found
         if by_data:
             return [diff]
-        back = functools.partial(_exchanged, op, diff_weights)
+        back = Converted((diff_weights,), functools.partial(_exchanged, op))
         return [back, diff_bias] if "diff_bias" in t else [back]
 
     return run

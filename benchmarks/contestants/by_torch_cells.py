@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import dnncore as dnn
-from benchmarks.contestants.by_torch_memory import Run, Tensors
+from benchmarks.contestants.by_torch_memory import Converted, Run, Tensors
 from benchmarks.contestants.contestant import LeftOut
 
 __all__ = ["CELLS"]
@@ -60,15 +60,16 @@ class Cells:
         order, op = CELL_ORDERS[self.op.algorithm], self.op
         places = [order.index(gate) for gate in range(len(order))]
 
-        def matrix(found: Any) -> Callable[[], Any]:
-            return lambda: found.unflatten(0, (len(order), -1))[places].permute(2, 0, 1)
+        def matrix(found: Any) -> Any:
+            return found.unflatten(0, (len(order), -1))[places].permute(2, 0, 1)
 
-        def bias() -> Any:
+        def bias(first: Any, second: Any) -> Any:
             rows = first.unflatten(0, (len(order), -1))[places]
             last = second.unflatten(0, (len(order), -1))[2:3]
             return torch.cat([rows, last]) if op.is_lbr else rows
 
-        return [matrix(layer), matrix(iteration), bias, src, *states]
+        weights = [Converted((found,), matrix) for found in (layer, iteration)]
+        return [*weights, Converted((first, second), bias), src, *states]
 
 
 def _matrix(weights: Any, order: list[int]) -> Any:

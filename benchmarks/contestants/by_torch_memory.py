@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,13 +17,28 @@ import dnncore as dnn
 from benchmarks.contestants.contestant import LeftOut
 from dnncore.ops.window import effective_kernel
 
-__all__ = ["BUILDERS", "DATA_TYPES", "LAYOUTS", "Run", "Tensors", "dilation", "padding"]
+__all__ = [
+    "BUILDERS", "DATA_TYPES", "LAYOUTS", "Converted", "Run", "Tensors", "dilation", "padding",
+]  # fmt: skip
 
 aten = torch.ops.aten
 Tensors = Mapping[str, Any]
 Run = Callable[[], Any]  # computes, and returns the outputs in the order of the argument table
 DATA_TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 LAYOUTS = {"plain": None, "channels_last": "axb"}  # name -> format tag
+
+
+@dataclass(frozen=True)
+class Converted:
+    """An output that is computed after the measurement, from tensors that torch returned."""
+
+    sources: tuple[Any, ...]
+    convert: Callable[..., Any]
+
+    def tensor(self) -> Any:
+        """The output."""
+        return self.convert(*self.sources)
+
 
 # -- windows ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import dnncore as dnn
-from benchmarks.contestants.by_torch_memory import Run, Tensors
+from benchmarks.contestants.by_torch_memory import Converted, Run, Tensors
 from benchmarks.contestants.contestant import LeftOut
 
 __all__ = ["NORMALIZATIONS"]
@@ -21,9 +21,9 @@ __all__ = ["NORMALIZATIONS"]
 aten = torch.ops.aten
 
 
-def _variance(op: Any, inverse: Any) -> Callable[[], Any]:
-    """A function that returns the variance, which torch does not keep."""
-    return lambda: inverse.double() ** -2 - op.epsilon
+def _variance(op: Any, inverse: Any) -> Converted:
+    """The variance, which torch does not keep."""
+    return Converted((inverse,), lambda inverse: inverse.double() ** -2 - op.epsilon)
 
 
 def _wanted(op: Any) -> list[bool]:

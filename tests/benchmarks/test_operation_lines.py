@@ -49,6 +49,20 @@ def test_torch_computes_the_operation(text):
             )
 
 
+@pytest.mark.peer
+@pytest.mark.parametrize("text", TEXTS)
+def test_outputs_can_be_overwritten_with_nan(text):
+    """Otherwise results of an earlier run could pass as those of the last one."""
+    from benchmarks.contestants.by_torch import Place, call_of
+
+    for problem in read(text):
+        call = call_of(problem, Place())
+        call.run()
+        assert not any(np.isnan(values).any() for values in call.outputs().values())
+        call.spoil()
+        assert all(np.isnan(values).all() for values in call.outputs().values())
+
+
 def test_shapes_have_about_the_size_of_their_line():
     for line in cpu_lines(5):
         for size in (51, 1) if " MB" in line.title else ():
