@@ -22,10 +22,10 @@ Shapes that do not fit also raise it.
 
 The result is a new row-major array, also for torch's channels_last. Only the types of the arrays
 determine its type. Values and Python's numbers do not. It has the type float64 if one of the inputs
-has it. It has the type float16 or bfloat16 if one of the inputs has this type and this type
-represents all values of the other inputs' types; the result is then rounded once from float32.
-Otherwise it has the type float32. A bias of a half type does not affect the type. Neither do the
-statistics, scale and shift of normalizations.
+has it. Otherwise a bias, a mask, and the statistics, scale and shift of normalizations do not
+affect it. It has the type float16 or bfloat16 if one of the other inputs (src, weights, states of
+recurrent cells and others) has this type and this type represents all values of their types; the
+result is then rounded once from float32. Otherwise it has the type float32.
 
 `engine` is an engine or its name, by default `dnncore.engine()`, and for arrays of a device the
 engine of this device. The first call for shapes, types and options selects and compiles an

@@ -18,9 +18,10 @@ from dnncore.engines.array_kinds import ArrayKind
 from dnncore.engines.engine import Engine
 from dnncore.engines.threads import get_num_threads
 from dnncore.environment import values as values_of
-from dnncore.errors import DataTypeError
+from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.functional.compiled import CompiledCall, Plan, first_of_device
 from dnncore.functional.kinds import NEUTRAL, common_kind, host_array, is_untyped
+from dnncore.functional.messages import in_words_of
 from dnncore.functional.operands import Values, typed
 from dnncore.post_op import PostOp
 from dnncore.selection.plugins import engine as open_engine
@@ -126,15 +127,23 @@ def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
         return kinds, options
     key: list[Any] = []
     for kind, option in zip(kinds, options, strict=True):
-        part = _exact(option) if kind is tuple else option.hex() if kind is float else option
-        if (part is None and kind is tuple) or kind not in _EXACT:
+        if kind is tuple:
+            part = _exact(option)
+            if part is None:
+                return None
+        elif kind is float:
+            part = option.hex()
+        elif isinstance(option, np.number | np.bool_):
+            part = option.tobytes()
+        elif kind in _IMMUTABLE:
+            part = option
+        else:
             return None
         key.append(part)
     return kinds, tuple(key)
 
 
 _IMMUTABLE = frozenset((int, str, bool, type(None), PostOp))
-_EXACT = _IMMUTABLE | {float, tuple}
 
 
 calls: MemoryCache[CompiledCall] = MemoryCache(CAPACITY)
@@ -161,10 +170,12 @@ def _compiled(
         try:
             plan = planner(function, typed(function, shapes, types), *options)
         except DataTypeError as error:
-            rule = str(error).partition(": ")[2]  # without the operation's name
-            raise DataTypeError(
-                f"{function}: {rule}; convert arrays of float64 to float32"
-            ) from error
+            text = in_words_of(function, str(error))
+            if wide := [name for name, dtype in types.items() if dtype == np.float64]:
+                text += f"; convert arrays of float64 to float32, here {', '.join(wide)}"
+            raise DataTypeError(text) from error
+        except DescriptorError as error:
+            raise DescriptorError(in_words_of(function, str(error))) from error
         return CompiledCall(opened, plan, names)
 
     return make() if exact is None else calls.get(key, make)

@@ -33,6 +33,7 @@ _TINY = tuple(map(numpy_dtype, ("f8_e4m3", "f8_e5m2", "s4", "u4")))  # numpy can
 
 
 FACTORS = ("mean", "variance", "scale", "shift")
+ADDED = ("bias", "mask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +81,16 @@ def typed(
         type.
 
     All operands get one type. It is float64 if one of them has this type. It is float16 or bfloat16
-    if one of them has this type and the others fit into it. Otherwise it is float32. A bias is
-    never rounded. Statistics, scale and shift are float32, or float64 if another operand is. A
-    condition keeps its type. Raises `DescriptorError` for a type whose values the common type does
-    not represent exactly.
+    if one of them has this type and the others fit into it. Otherwise it is float32. A bias or a
+    mask is never rounded. Statistics, scale and shift are float32, or float64 if another operand
+    is. A condition keeps its type. Raises `DescriptorError` for a type whose values the common type
+    does not represent exactly.
     """
     numbers = {name: kind for name, kind in types.items() if name != "condition"}
     wide = np.dtype(np.float64 if np.float64 in numbers.values() else np.float32)
     for name, kind in types.items():
         _check_type(function, name, kind, wide)
-    beside = ("bias", *FACTORS)
+    beside = (*ADDED, *FACTORS)
     own = _common_type(
         [kind for name, kind in numbers.items() if name not in beside and kind], wide
     )
@@ -97,8 +98,7 @@ def typed(
         name: types[name] for name in ("condition",) if name in types
     }
     used |= {name: wide for name in FACTORS if name in types}
-    if "bias" in types and types["bias"] != own:
-        used["bias"] = wide
+    used |= {name: wide for name in ADDED if name in types and types[name] != own}
     return {name: Operand(shape, used[name]) for name, shape in shapes.items()}
 
 
@@ -111,7 +111,7 @@ def _check_type(function: str, name: str, kind: Any, wide: np.dtype[Any]) -> Non
     elif name == "mask" and kind is not None and kind.kind == "b":
         raise DescriptorError(
             f"{function}: mask must be numbers, which are added to the scores; got {kind};"
-            " pass numpy.where(mask, 0.0, -numpy.inf)"
+            " pass numpy.where(mask, numpy.float32(0), -numpy.inf)"
         )
     elif kind is not None and not _holds(wide, kind):
         raise DescriptorError(

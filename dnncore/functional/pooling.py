@@ -18,7 +18,7 @@ kernel, strides and dilations are an integer for all spatial dims or a tuple wit
 from __future__ import annotations
 
 from dnncore.functional.call import EngineLike, Plan, call
-from dnncore.functional.operands import Operand, Result, Values, check_rank, result_desc
+from dnncore.functional.operands import Operand, Result, Values, check_rank, is_true, result_desc
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.ops import PoolingForward
 from dnncore.ops.window import entries
@@ -103,8 +103,9 @@ def max_pool3d(
     return call(_pool, "max_pool3d", {"src": src}, engine, *options)
 
 
-def _average(include_padding: bool) -> str:
-    return "avg_include_padding" if include_padding else "avg_exclude_padding"
+def _average(function: str, include_padding: bool) -> str:
+    is_included = is_true(function, "include_padding", include_padding)
+    return "avg_include_padding" if is_included else "avg_exclude_padding"
 
 
 def avg_pool1d(
@@ -124,7 +125,7 @@ def avg_pool1d(
     >>> avg_pool1d([[[6, 6]]], 3, strides=1, padding=1, include_padding=True).tolist()
     [[[4.0, 4.0]]]
     """
-    options = (_average(include_padding), kernel, strides, padding, dilations)
+    options = (_average("avg_pool1d", include_padding), kernel, strides, padding, dilations)
     return call(_pool, "avg_pool1d", {"src": src}, engine, *options)
 
 
@@ -143,7 +144,7 @@ def avg_pool2d(
     >>> avg_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
     [[[[2.5, 4.5], [10.5, 12.5]]]]
     """
-    options = (_average(include_padding), kernel, strides, padding, dilations)
+    options = (_average("avg_pool2d", include_padding), kernel, strides, padding, dilations)
     return call(_pool, "avg_pool2d", {"src": src}, engine, *options)
 
 
@@ -162,5 +163,5 @@ def avg_pool3d(
     >>> avg_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
     [[[[[3.5]]]]]
     """
-    options = (_average(include_padding), kernel, strides, padding, dilations)
+    options = (_average("avg_pool3d", include_padding), kernel, strides, padding, dilations)
     return call(_pool, "avg_pool3d", {"src": src}, engine, *options)

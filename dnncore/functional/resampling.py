@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
 
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.operands import Operand, Result, Values, brief, check_rank, result_desc
+from dnncore.functional.window import Sizes
 from dnncore.ops import ResamplingForward
 from dnncore.ops.window import entries
 
@@ -17,7 +22,7 @@ Factors = float | Sequence[float]
 
 def resample(
     src: Values,
-    size: int | Sequence[int] | None = None,
+    size: Sizes | None = None,
     *,
     factors: Factors | None = None,
     algorithm: str = "nearest",
@@ -25,8 +30,9 @@ def resample(
 ) -> Result:
     """dst is src with another image size: src (N, C, spatial dims), 1 to 3 spatial dims.
 
-    size: the spatial dims of dst, one number for all or one for each.
-    factors: instead of `size`, what the sizes of src are multiplied by; sizes are rounded down.
+    size: the spatial dims of dst, one number for all or a sequence or array with one for each.
+    factors: instead of `size`, what the sizes of src are multiplied by, one number for all or one
+        for each. The products are rounded down.
     algorithm: "nearest" or "linear" (bilinear, trilinear), as `dnncore.ops.resampling` defines.
 
     torch's `interpolate` has the modes "nearest-exact" and "linear" with align_corners=False.
@@ -34,15 +40,21 @@ def resample(
     >>> resample([[[0, 8]]], 4, algorithm="linear").tolist()
     [[[0.0, 2.0, 6.0, 8.0]]]
     """
-    kept = tuple(factors) if isinstance(factors, Sequence) else factors
-    sizes = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else size
-    return call(_resample, "resample", {"src": src}, engine, sizes, kept, algorithm)
+    options = (_kept(size), _kept(factors), algorithm)
+    return call(_resample, "resample", {"src": src}, engine, *options)
+
+
+def _kept(values: Any) -> Any:
+    """Return a sequence or an array of numbers as a tuple, anything else as it is."""
+    if isinstance(values, np.ndarray) and not values.ndim:
+        return values[()]
+    return tuple(values) if np.iterable(values) and not isinstance(values, str) else values
 
 
 def _resample(
     function: str,
     operands: dict[str, Operand],
-    size: int | Sequence[int] | None,
+    size: Sizes | None,
     factors: Factors | None,
     algorithm: str,
 ) -> Plan:
@@ -65,10 +77,16 @@ def _resample(
     return Plan(ResamplingForward("forward_inference", algorithm, src=x.desc, dst=dst))
 
 
+def _product(size: int, factor: Any) -> int:
+    if not isinstance(factor, Real):
+        raise TypeError
+    return int(size * factor)
+
+
 def _multiplied(function: str, spatial: Sequence[int], factors: Factors) -> tuple[int, ...]:
-    each = factors if isinstance(factors, Sequence) else (factors,) * len(spatial)
+    each = factors if isinstance(factors, tuple) else (factors,) * len(spatial)
     try:
-        sizes = tuple(int(n * factor) for n, factor in zip(spatial, each, strict=True))
+        sizes = tuple(_product(n, factor) for n, factor in zip(spatial, each, strict=True))
     except (TypeError, ValueError, OverflowError):
         sizes = (-1,)
     if min(sizes) < 0:

@@ -217,6 +217,15 @@ class NormalizationBackward(Normalization):
             )
         self._check("diff_dst", "diff_src", "diff_src1", has_statistics=True)
 
+    def check_hint(self, hint: Any) -> None:
+        """Check that the hint writes the statistics, unless they are given to both."""
+        super().check_hint(hint)
+        if not self.use_global_stats and hint.op.prop_kind != "forward_training":
+            self._fail(
+                "hint must be a primitive descriptor of prop_kind forward_training, which writes"
+                f" the statistics that the gradient reads; got {hint!r}"
+            )
+
     def _forward(self, kind: Any, **more: MemoryDesc | None) -> Operation:
         """Return the forward operation whose statistics this gradient reads."""
         shift = self.diff_shift

@@ -271,6 +271,17 @@ def test_lrn_in_one_channel():
     np.testing.assert_allclose(got, src / (2 + sums), rtol=1e-5)
 
 
+@pytest.mark.parametrize("make", [np.array, tuple, list])
+def test_sizes_and_factors_of_images_may_be_arrays(make):
+    src = whole_numbers(1, 1, 2, 3)
+    twice = F.resample(src, factors=2)
+    assert np.array_equal(twice, src.repeat(2, 2).repeat(2, 3))
+    for options in ({"size": make([4, 6])}, {"factors": make([2, 2.0])}):
+        assert np.array_equal(F.resample(src, **options), twice)
+    for factor in (np.array(2), np.float32(2), np.int64(2)):
+        assert np.array_equal(F.resample(src, factors=factor), twice)
+
+
 @pytest.mark.usefixtures("on_target")
 def test_normalizations():
     src = whole_numbers(2, 4, 3, 5) + np.float32(0.5) * whole_numbers(2, 4, 3, 5, seed=1)
@@ -357,6 +368,9 @@ def test_half_types_are_one_type_only_where_all_fit():
     assert F.matmul([half], [[1], [1]], np.ones(1, "f4")).dtype == np.float32  # lists are of none
     assert F.matmul(half[None], [[1], [1]], brain[:1]).dtype == np.float16
     assert F.matmul(np.ones((1, 2), "f4"), [[1], [1]], half[:1]).dtype == np.float32
+    for mask in (np.ones(2, "f4"), brain, [[0, 0]]):
+        attended = F.scaled_dot_product_attention(half[:, None], half[:, None], half[:, None], mask)
+        assert attended.dtype == np.float16
     assert F.square(np.array([300], "f2")).tolist() == [np.inf]
 
 
@@ -507,6 +521,7 @@ def test_a_warm_call_selects_nothing_and_makes_no_descriptor(monkeypatch):
     src, weights = whole_numbers(2, 3, 5, 5), whole_numbers(4, 3, 3, 3, seed=1)
     calls = [
         lambda: F.relu(src, alpha=0.5),
+        lambda: F.relu(src, alpha=np.float32(0.25)),
         lambda: F.add(src, 2),
         lambda: F.conv2d(src, weights, np.ones(4, "f4"), padding=(1, 1), activation="relu"),
         lambda: F.max_pool2d(src, 2),
@@ -716,7 +731,15 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.conv2d(IMAGE, WEIGHTS, [1, 2]), r"bias must be \(3,\)"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, strides=0), r"strides\[0\] must be at least 1; got 0"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, strides=(1, 1, 1)), "strides must hold 2 integers"),
-        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=-1), "padding"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=-1), r"conv2d: padding\[0\] before must be at"),
+        (
+            lambda: F.conv2d(IMAGE, WEIGHTS, padding=[0, (0, -1)]),
+            r"conv2d: padding\[1\] after must be at least 0, because padding after \+ stride",
+        ),
+        (
+            lambda: F.avg_pool2d(IMAGE, 2, include_padding="no"),
+            "avg_pool2d: include_padding must be True or False; got 'no'",
+        ),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=(1, 1, 1, 1)), "padding must be one integer"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding="full"), "must be 'same', 'valid' or integers"),
         (
@@ -762,7 +785,7 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.max_pool2d(IMAGE, 0), "kernel must hold 2 positive integers"),
         (lambda: F.max_pool2d(IMAGE, 6), "max_pool2d: the kernel spans 6 cells along h"),
         (lambda: F.avg_pool1d(IMAGE, 2), r"avg_pool1d: src must be \(N, C, W\)"),
-        (lambda: F.linear([[1, 2]], [[1, 2, 3]]), "inner product: weights must be"),
+        (lambda: F.linear([[1, 2]], [[1, 2, 3]]), "linear: weights must be"),
         (lambda: F.linear([1], [1]), "linear: src must be"),
         (lambda: F.matmul([1, 2], [3, 4]), r"matmul: src \(\.\.\., M, K\)"),
         (lambda: F.matmul([[1, 2]], [[3, 4]]), "matmul: src has K = 2 columns"),
@@ -786,8 +809,14 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.batch_norm([[1.0]], [1]), "mean and variance must both be given"),
         (lambda: F.batch_norm([[1.0]], activation="tanh"), "activation must be None or 'relu'"),
         (lambda: F.group_norm([[[1.0]]], 2), "groups must be a positive integer that divides"),
-        (lambda: F.layer_norm([[1.0, 2]], [1]), r"scale must be \(2,\)"),
-        (lambda: F.exp(np.zeros((1,) * 13, "f")), "12"),
+        (lambda: F.layer_norm([[1.0, 2]], [1]), r"layer_norm: scale must be \(2,\)"),
+        (lambda: F.rms_norm([1.0, 2]), "rms_norm: src must have 2 to 5 dims"),
+        (lambda: F.exp(np.zeros((1,) * 13, "f")), "exp: memory descriptor: .* at most 12 dims"),
+        (lambda: F.resample(IMAGE, factors=np.ones(3)), "resample: factors must be one number"),
+        (lambda: F.resample(IMAGE, factors=np.ones((2, 2))), "or one for each of 2 spatial dims"),
+        (lambda: F.resample(IMAGE[..., 0], factors="2"), "resample: factors must be .* got '2'"),
+        (lambda: F.resample(IMAGE, np.float32([4, 4])), "size must hold 2 integers"),
+        (lambda: F.resample(IMAGE, np.array([4, -4])), "size must not be negative"),
         (lambda: F.relu(None), "relu: src must"),
         (lambda: F.batch_norm(None), "batch_norm: src must be an array"),
         (lambda: F.batch_norm_training(None), "batch_norm_training: src must be an array"),
@@ -803,7 +832,11 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.batch_norm([[1.0]], activation=np.ones(2)), "activation must be None or 'relu'"),
         (
             lambda: F.concat([np.ones(2)]),
-            "concat: src0 must be of type .* got f64; convert arrays of float64 to float32",
+            "concat: src0 must be of type .* convert arrays of float64 to float32, here src0$",
+        ),
+        (
+            lambda: F.add(np.ones(2, "f4"), np.ones(2)),
+            "add: src0 must be of type .* convert arrays of float64 to float32, here src1$",
         ),
     ],
 )

@@ -127,6 +127,19 @@ def test_groups_of_all_and_of_single_channels():
     np.testing.assert_allclose(each, lines, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", ["--bnorm mb2ic3iw4", "--lnorm 2x3", "--gnorm g1mb2ic4iw3"])
+def test_the_hint_of_a_gradient_writes_statistics(shape):
+    name, dims = shape.split()
+    cpu = dnn.engine("cpu")
+    inference = dnn.PrimitiveDesc(the(f"{name} --dir=FWD_I {dims}"), cpu, impl="reference:*")
+    rule = "hint must be .* of prop_kind forward_training, which writes the statistics"
+    with pytest.raises(dnn.DescriptorError, match=rule):
+        dnn.PrimitiveDesc(the(f"{name} --dir=BWD_D {dims}"), cpu, hint=inference)
+    given = [the(f"{name} --dir={way} --flags=G {dims}") for way in ("FWD_I", "BWD_D")]
+    inference = dnn.PrimitiveDesc(given[0], cpu, impl="reference:*")
+    dnn.PrimitiveDesc(given[1], cpu, hint=inference, impl="reference:*")
+
+
 PADDED_IMAGES = [
     f"--gnorm --dir={direction} --stag={src} --dtag={dst} {shape}"
     for direction in ("FWD_D", "BWD_D")
