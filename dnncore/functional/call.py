@@ -126,6 +126,7 @@ def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if _IMMUTABLE.issuperset(kinds):
         return kinds, options
     key: list[Any] = []
+    part: Any
     for kind, option in zip(kinds, options, strict=True):
         if kind is tuple:
             part = _exact(option)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -77,18 +78,12 @@ def _resample(
     return Plan(ResamplingForward("forward_inference", algorithm, src=x.desc, dst=dst))
 
 
-def _product(size: int, factor: Any) -> int:
-    if not isinstance(factor, Real):
-        raise TypeError
-    return int(size * factor)
-
-
 def _multiplied(function: str, spatial: Sequence[int], factors: Factors) -> tuple[int, ...]:
     each = factors if isinstance(factors, tuple) else (factors,) * len(spatial)
-    try:
-        sizes = tuple(_product(n, factor) for n, factor in zip(spatial, each, strict=True))
-    except (TypeError, ValueError, OverflowError):
-        sizes = (-1,)
+    sizes: tuple[int, ...] = (-1,)
+    if all(isinstance(factor, Real) for factor in each):
+        with contextlib.suppress(ValueError, OverflowError):
+            sizes = tuple(int(n * factor) for n, factor in zip(spatial, each, strict=True))
     if min(sizes) < 0:
         raise DescriptorError(
             f"{function}: factors must be one number of at least 0, or one for each of"
