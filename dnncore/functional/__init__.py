@@ -37,6 +37,22 @@ slow in a loop, bind a primitive (`Primitive.bind`).
 Functions have the names of oneDNN's operations and algorithms. If oneDNN has one name for several
 functions, they have numpy's names or common names: `conv2d`, `max_pool2d`, `maximum` of two arrays,
 `max` along an axis, and `linear` for the layer. Arrays come first, and options are keywords.
+
+torch's names of arguments, and the names here:
+
+    dim, keepdim                    axis, keepdims
+    weight, bias                    weights, bias; of normalizations scale, shift
+    stride, kernel_size             strides, kernel
+    dilation                        dilations = dilation - 1
+    count_include_pad               include_padding, which is false by default
+    eps, num_groups                 epsilon, groups
+    momentum                        average_factor
+    running_var                     running_variance; variance of batch_norm
+    negative_slope                  alpha
+    scale_factor, mode              factors, algorithm
+    query, key, value, attn_mask    queries, keys, values, mask
+    is_causal=True                  causal="top_left"
+    normalized_shape                none: layer_norm and rms_norm normalize the last dim
 """
 
 from __future__ import annotations

@@ -1,15 +1,6 @@
 """Batch normalization: `BatchNormalizationForward`, and running statistics.
 
-Both functions return, for each channel,
-
-    dst = scale * (src - mean) / sqrt(variance + epsilon) + shift
-
-src and dst are (N, C, [[[D,] H,] W]), and all other tensors are (C). A scale of None is 1, and a
-shift of None is 0. variance is the average of (src - mean)**2. (S. Ioffe and C. Szegedy 2015,
-"Batch normalization".)
-
-per_activation: whether each element of (C, [[[D,] H,] W]) has its own statistics, scale and shift,
-    as in the mode PER_ACTIVATION of cuDNN and MIOpen. All other tensors then have these dims.
+(S. Ioffe and C. Szegedy 2015, "Batch normalization".)
 """
 
 from __future__ import annotations
@@ -62,9 +53,17 @@ def batch_norm(
     per_activation: bool = False,
     engine: EngineLike = None,
 ) -> Result:
-    """Normalize a batch by given statistics, or by its own if mean and variance are None.
+    """dst = scale * (src - mean) / sqrt(variance + epsilon) + shift, by channels of the batch.
 
+    src: (N, C, [[[D,] H,] W]). dst has the same shape.
+    mean, variance: (C,), or both None, which are the averages of src and (src - mean)**2 in each
+        channel of the whole batch, without Bessel's correction.
+    scale, shift: (C,), or None, which is 1 or 0.
     activation: None or "relu".
+    per_activation: whether each element of an image has its own statistics, scale and shift, as in
+        the mode PER_ACTIVATION of cuDNN and MIOpen. They then have the dims (C, [[[D,] H,] W]).
+
+    `batch_norm_training` returns the statistics of the batch.
 
     >>> batch_norm([[1, 10], [3, 10]], epsilon=3).tolist()
     [[-0.5, 0.0], [0.5, 0.0]]
@@ -121,7 +120,8 @@ def batch_norm_training(
 ) -> TrainedBatch:
     """Normalize a batch by its own statistics, and return them and new running statistics.
 
-    With n elements per channel and f = average_factor,
+    dst, mean and variance are those of `batch_norm` without given statistics. With n elements per
+    channel and f = average_factor,
 
         running_mean     = (1 - f) * running_mean + f * mean
         running_variance = (1 - f) * running_variance + f * variance * n / (n - 1)
@@ -130,8 +130,15 @@ def batch_norm_training(
     makes them averages of all batches. For n = 1, n / (n - 1) is 1, and for n = 0 nothing changes.
     The given arrays are not written.
 
-    activation: as in `conv2d`.
+    src: (N, C, [[[D,] H,] W]). dst has the same shape.
+    running_mean, running_variance: (C,), or both None; the new ones are then None, too.
+    scale, shift: (C,), or None, which is 1 or 0.
     average_factor: from 0 to 1.
+    activation: the name of an eltwise function, or a `PostOp.eltwise`, applied to dst.
+    per_activation: as in `batch_norm`.
+
+    Returns a `TrainedBatch`, whose fields are dst, mean, variance, inverse_variance, running_mean
+    and running_variance.
 
     >>> y = batch_norm_training([[1], [3]], [0], [4], average_factor=0.5, epsilon=3)
     >>> y.dst.tolist(), y.mean.tolist(), y.variance.tolist(), y.inverse_variance.tolist()

@@ -174,9 +174,9 @@ def _compiled(
             text = in_words_of(function, str(error))
             if wide := [name for name, dtype in types.items() if dtype == np.float64]:
                 text += f"; convert arrays of float64 to float32, here {', '.join(wide)}"
-            raise DataTypeError(text) from error
+            raise DataTypeError(text) from None
         except DescriptorError as error:
-            raise DescriptorError(in_words_of(function, str(error))) from error
+            raise DescriptorError(in_words_of(function, str(error))) from None
         return CompiledCall(opened, plan, names)
 
     return make() if exact is None else calls.get(key, make)

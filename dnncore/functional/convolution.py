@@ -1,21 +1,8 @@
 """Convolution of images with 1, 2 or 3 spatial dims: `ConvolutionForward`.
 
-All three functions have these options:
-
-bias: (OC), one number per output channel.
-strides: cells from window to window.
-padding: zeros around src: one integer, or an integer or a pair (before, after) per spatial dim.
-    "same" gives dst the size of src and requires strides of 1. "valid" is 0.
-dilations: the number of cells SKIPPED between two taps of the kernel, as in oneDNN. The default 0
-    is a dense kernel. The dilation of torch and tensorflow is larger by one: there 1 is dense.
-groups: G, a divisor of the numbers of channels of src and dst. Group g of dst depends only on group
-    g of src. With G = IC the convolution is depthwise. The default is the number of groups of
-    weights.
-activation: the name of an eltwise function, or a `PostOp.eltwise`, applied before dst is stored.
-
-strides and dilations are an integer for all spatial dims or a tuple with one for each. Weights with
-G groups have dims (OC, IC / G, kernel) as in torch, or (G, OC / G, IC / G, kernel) as in oneDNN.
-Both contain the same numbers in the same order.
+Weights with G groups have dims (OC, IC / G, kernel) as in torch, or (G, OC / G, IC / G, kernel) as
+in oneDNN. Both contain the same numbers in the same order. As in both libraries, the kernel is not
+reversed: this is the cross-correlation of signal processing.
 """
 
 from __future__ import annotations
@@ -127,8 +114,22 @@ def conv1d(
 ) -> Result:
     """dst[n, o, x] = bias[o] + sum over i, s of src[n, i, x*SW - P + s*(D+1)] * weights[o, i, s].
 
-    src (N, IC, W), weights (OC, IC, KW), dst (N, OC, OW) with
-    OW = (W - 1 - (KW - 1) * (D + 1) + padding) // SW + 1. A dense kernel has dilations 0, NOT 1.
+    src is 0 outside of its dims. The kernel is not reversed, as in oneDNN and torch.
+
+    src (N, IC, W), dst (N, OC, OW) with
+    OW = (W - 1 - (KW - 1) * (D + 1) + padding at both ends) // SW + 1.
+    weights: (OC, IC, KW), with groups (OC, IC / G, KW) or (G, OC / G, IC / G, KW).
+    bias: (OC,), or None, which is zero.
+    strides: cells of src from window to window, an integer.
+    padding: zeros around src: one integer, [(before, after)], "same" or "valid". "same" gives dst
+        the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two taps of the kernel. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+    groups: G, a divisor of IC and OC. Group g of dst depends only on group g of src. With G = IC
+        the convolution is depthwise. None is the number that the dims of weights have.
+    activation: the name of an eltwise function, or a `PostOp.eltwise`, applied to dst.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> conv1d([[[1, 2, 3, 4]]], [[[1, 10]]]).tolist()
     [[[21.0, 32.0, 43.0]]]
@@ -154,10 +155,23 @@ def conv2d(
 ) -> Result:
     """dst[n, o, y, x] = bias[o] + sum over i, r, s of src[n, i, y', x'] * weights[o, i, r, s].
 
-    y' = y*SH - PT + r*(DH+1) and x' = x*SW - PL + s*(DW+1). src is 0 outside of its dims.
+    y' = y*SH - PT + r*(DH+1) and x' = x*SW - PL + s*(DW+1). src is 0 outside of its dims. The
+    kernel is not reversed, as in oneDNN and torch.
 
-    src (N, IC, H, W), weights (OC, IC, KH, KW) or with `groups` (OC, IC / G, KH, KW),
-    dst (N, OC, OH, OW) with sizes as in `conv1d`. A dense kernel has dilations 0, NOT 1.
+    src (N, IC, H, W), dst (N, OC, OH, OW) with OH and OW of the form
+    OW = (W - 1 - (KW - 1) * (DW + 1) + padding at both ends) // SW + 1.
+    weights: (OC, IC, KH, KW), with groups (OC, IC / G, KH, KW) or (G, OC / G, IC / G, KH, KW).
+    bias: (OC,), or None, which is zero.
+    strides: cells of src from window to window, an integer for all spatial dims or one for each.
+    padding: zeros around src: one integer, an integer or a pair (before, after) per spatial dim,
+        "same" or "valid". "same" gives dst the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two taps of the kernel. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+    groups: G, a divisor of IC and OC. Group g of dst depends only on group g of src. With G = IC
+        the convolution is depthwise. None is the number that the dims of weights have.
+    activation: the name of an eltwise function, or a `PostOp.eltwise`, applied to dst.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> image, box = np.ones((1, 3, 8, 8), np.float32), np.ones((16, 3, 3, 3), np.float32)
     >>> conv2d(image, box, strides=2, padding=((0, 1), (0, 1))).shape
@@ -184,10 +198,22 @@ def conv3d(
     activation: Activation = None,
     engine: EngineLike = None,
 ) -> Result:
-    """`conv2d` with one more spatial dim.
+    """`conv2d`, which has the formula and the size of dst, with three spatial dims.
 
-    src (N, IC, D, H, W), weights (OC, IC, KD, KH, KW), dst (N, OC, OD, OH, OW). A dense kernel has
-    dilations 0, NOT 1.
+    src (N, IC, D, H, W), dst (N, OC, OD, OH, OW).
+    weights: (OC, IC, KD, KH, KW), with groups (OC, IC / G, KD, KH, KW) or
+        (G, OC / G, IC / G, KD, KH, KW).
+    bias: (OC,), or None, which is zero.
+    strides: cells of src from window to window, an integer for all spatial dims or one for each.
+    padding: zeros around src: one integer, an integer or a pair (before, after) per spatial dim,
+        "same" or "valid". "same" gives dst the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two taps of the kernel. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+    groups: G, a divisor of IC and OC. Group g of dst depends only on group g of src. With G = IC
+        the convolution is depthwise. None is the number that the dims of weights have.
+    activation: the name of an eltwise function, or a `PostOp.eltwise`, applied to dst.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> conv3d(np.ones((1, 2, 4, 4, 4), np.float32), np.ones((3, 2, 2, 2, 2), np.float32)).shape
     (1, 3, 3, 3, 3)

@@ -24,7 +24,8 @@ def lrn(
     src and dst are (N, C, [[[D,] H,] W]). The window has (local_size - 1) // 2 elements on each
     side. With the algorithm across_channels it extends along the channels, and n = local_size.
     With within_channel it extends along every spatial dim, and n = local_size ** spatial dims.
-    Elements outside of src are left out.
+    Elements outside of src are left out. (A. Krizhevsky et al. 2012, "ImageNet classification with
+    deep convolutional neural networks".)
 
     >>> lrn([[[2], [1], [0]]], local_size=3, alpha=3, beta=-1).tolist()
     [[[12.0], [6.0], [0.0]]]

@@ -1,18 +1,6 @@
 """Pooling of images with 1, 2 or 3 spatial dims: `PoolingForward`.
 
-src and dst are (N, C, W), (N, C, H, W) or (N, C, D, H, W). All functions have these options:
-
-kernel: the size of the window.
-strides: cells from window to window. The default is the kernel, so windows do not overlap.
-padding: cells around src: one integer, or an integer or a pair (before, after) per spatial dim.
-    "same" gives dst the size of src and requires strides of 1. "valid" is 0.
-dilations: the number of cells SKIPPED between two cells of a window, as in oneDNN. The default 0 is
-    dense. torch's dilation is larger by one: there 1 is dense.
-include_padding: whether an average includes the padding as zeros (oneDNN's avg_include_padding).
-    By default it includes only cells of src (avg_exclude_padding). In torch, count_include_pad is
-    true by default.
-
-kernel, strides and dilations are an integer for all spatial dims or a tuple with one for each.
+Windows have the cells that `help(dnncore.ops.pooling)` defines, as in oneDNN.
 """
 
 from __future__ import annotations
@@ -58,7 +46,18 @@ def max_pool1d(
 ) -> Result:
     """dst[n, c, x] = max over s of src[n, c, x*SW - P + s*(D+1)], over the cells inside src.
 
-    src (N, C, W), dst (N, C, OW) with OW = (W - 1 - (KW - 1) * (D + 1) + padding) // SW + 1.
+    A window without such a cell gives the lowest number of the type.
+
+    src (N, C, W), dst (N, C, OW) with
+    OW = (W - 1 - (KW - 1) * (D + 1) + padding at both ends) // SW + 1.
+    kernel: the size of the window, an integer.
+    strides: cells from window to window. None is the kernel, so that windows do not overlap.
+    padding: cells around src: one integer, [(before, after)], "same" or "valid". "same" gives dst
+        the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two cells of a window. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> max_pool1d([[[1, 5, 2, 3]]], 2).tolist()
     [[[5.0, 3.0]]]
@@ -76,7 +75,21 @@ def max_pool2d(
     dilations: Sizes = 0,
     engine: EngineLike = None,
 ) -> Result:
-    """The largest cell of each window: src (N, C, H, W), dst (N, C, OH, OW).
+    """dst[n, c, y, x] = max over r, s of src[n, c, y', x'], over the cells inside src.
+
+    y' = y*SH - PT + r*(DH+1) and x' = x*SW - PL + s*(DW+1). A window without a cell of src gives
+    the lowest number of the type.
+
+    src (N, C, H, W), dst (N, C, OH, OW) with OH and OW of the form
+    OW = (W - 1 - (KW - 1) * (DW + 1) + padding at both ends) // SW + 1.
+    kernel: the size of the window, an integer for all spatial dims or one for each.
+    strides: cells from window to window. None is the kernel, so that windows do not overlap.
+    padding: cells around src: one integer, an integer or a pair (before, after) per spatial dim,
+        "same" or "valid". "same" gives dst the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two cells of a window. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> max_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
     [[[[5.0, 7.0], [13.0, 15.0]]]]
@@ -94,7 +107,17 @@ def max_pool3d(
     dilations: Sizes = 0,
     engine: EngineLike = None,
 ) -> Result:
-    """The largest cell of each window: src (N, C, D, H, W), dst (N, C, OD, OH, OW).
+    """`max_pool2d`, which has the formula and the size of dst, with three spatial dims.
+
+    src (N, C, D, H, W), dst (N, C, OD, OH, OW).
+    kernel: the size of the window, an integer for all spatial dims or one for each.
+    strides: cells from window to window. None is the kernel, so that windows do not overlap.
+    padding: cells around src: one integer, an integer or a pair (before, after) per spatial dim,
+        "same" or "valid". "same" gives dst the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two cells of a window. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> max_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
     [[[[[7.0]]]]]
@@ -118,7 +141,21 @@ def avg_pool1d(
     include_padding: bool = False,
     engine: EngineLike = None,
 ) -> Result:
-    """The average of each window: src (N, C, W), dst (N, C, OW), sizes as in `max_pool1d`.
+    """dst[n, c, x] = the average over s of src[n, c, x*SW - P + s*(D+1)].
+
+    src (N, C, W), dst (N, C, OW) with
+    OW = (W - 1 - (KW - 1) * (D + 1) + padding at both ends) // SW + 1.
+    kernel: the size of the window, an integer.
+    strides: cells from window to window. None is the kernel, so that windows do not overlap.
+    padding: cells around src: one integer, [(before, after)], "same" or "valid". "same" gives dst
+        the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two cells of a window. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+    include_padding: whether the padding counts, as zeros: oneDNN's avg_include_padding. Otherwise
+        only cells of src count, and each window must contain one: avg_exclude_padding. torch's
+        count_include_pad is true by default.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> avg_pool1d([[[1, 5, 2, 3]]], 2).tolist()
     [[[3.0, 2.5]]]
@@ -139,7 +176,23 @@ def avg_pool2d(
     include_padding: bool = False,
     engine: EngineLike = None,
 ) -> Result:
-    """The average of each window: src (N, C, H, W), dst (N, C, OH, OW).
+    """dst[n, c, y, x] = the average over r, s of src[n, c, y', x'].
+
+    y' = y*SH - PT + r*(DH+1) and x' = x*SW - PL + s*(DW+1).
+
+    src (N, C, H, W), dst (N, C, OH, OW) with OH and OW of the form
+    OW = (W - 1 - (KW - 1) * (DW + 1) + padding at both ends) // SW + 1.
+    kernel: the size of the window, an integer for all spatial dims or one for each.
+    strides: cells from window to window. None is the kernel, so that windows do not overlap.
+    padding: cells around src: one integer, an integer or a pair (before, after) per spatial dim,
+        "same" or "valid". "same" gives dst the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two cells of a window. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+    include_padding: whether the padding counts, as zeros: oneDNN's avg_include_padding. Otherwise
+        only cells of src count, and each window must contain one: avg_exclude_padding. torch's
+        count_include_pad is true by default.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> avg_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
     [[[[2.5, 4.5], [10.5, 12.5]]]]
@@ -158,7 +211,20 @@ def avg_pool3d(
     include_padding: bool = False,
     engine: EngineLike = None,
 ) -> Result:
-    """The average of each window: src (N, C, D, H, W), dst (N, C, OD, OH, OW).
+    """`avg_pool2d`, which has the formula and the size of dst, with three spatial dims.
+
+    src (N, C, D, H, W), dst (N, C, OD, OH, OW).
+    kernel: the size of the window, an integer for all spatial dims or one for each.
+    strides: cells from window to window. None is the kernel, so that windows do not overlap.
+    padding: cells around src: one integer, an integer or a pair (before, after) per spatial dim,
+        "same" or "valid". "same" gives dst the size of src and needs strides of 1; "valid" is 0.
+    dilations: the number of cells SKIPPED between two cells of a window. 0 is dense, NOT 1 as in
+        torch, whose dilation is larger by one.
+    include_padding: whether the padding counts, as zeros: oneDNN's avg_include_padding. Otherwise
+        only cells of src count, and each window must contain one: avg_exclude_padding. torch's
+        count_include_pad is true by default.
+
+    Raises `DescriptorError` for shapes, types and options that do not fit.
 
     >>> avg_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
     [[[[[3.5]]]]]

@@ -34,9 +34,12 @@ def resample(
     size: the spatial dims of dst, one number for all or a sequence or array with one for each.
     factors: instead of `size`, what the sizes of src are multiplied by, one number for all or one
         for each. The products are rounded down.
-    algorithm: "nearest" or "linear" (bilinear, trilinear), as `dnncore.ops.resampling` defines.
+    algorithm: "nearest" or "linear" (bilinear, trilinear).
 
-    torch's `interpolate` has the modes "nearest-exact" and "linear" with align_corners=False.
+    Along a dim of I elements in src and O in dst, element o of dst lies at (o + 1/2) * I / O - 1/2,
+    as in oneDNN. It is the nearest element of src, the upper one of two, or linearly interpolated.
+    Beyond the outer elements, src continues with their values. torch's `interpolate` has these
+    definitions in the modes "nearest-exact" and "linear" with align_corners=False.
 
     >>> resample([[[0, 8]]], 4, algorithm="linear").tolist()
     [[[0.0, 2.0, 6.0, 8.0]]]

@@ -104,6 +104,18 @@ def test_names_from_elsewhere_lead_to_ours():
     assert not set(F.ELSEWHERE) & set(F.__all__)
 
 
+def test_the_table_of_torchs_names_is_right():
+    """No argument has a name in the left column, except bias, and each name on the right exists."""
+    arguments = {name for f in F.__all__ for name in inspect.signature(getattr(F, f)).parameters}
+    table = F.__doc__.partition("torch's names of arguments")[2]
+    rows = re.findall(r"^    (\S.*?)  +(.*)$", table, re.M)
+    assert len(rows) > 10
+    for theirs, ours in rows:
+        assert not {*re.findall(r"\w+", theirs)} & arguments - {"bias"}, theirs
+        first = re.match(r"(\w+(, \w+)*)", ours)[0].split(", ")
+        assert {*first} - {"which", "none"} <= arguments, ours
+
+
 def test_it_is_imported_when_it_is_used():
     code = """
 import sys, dnncore
