@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("pyopencl")
+cl = pytest.importorskip("pyopencl")
 
 from checks import Target
 from conftest import TARGETS
@@ -53,6 +53,11 @@ def test_work_items_share_products(target, planned_for_gpus, text):
     [
         ("--attr-post-ops=relu l1t1mb1_slc1", "takes no post-ops"),
         ("l1t1mb1_slc0dhc1", "has no cells without channels"),
+        (
+            "--dir=FWD_I --alg=VANILLA_LSTM --sdt=u8:u8:f32 --wdt=s8 --ddt=u8:u8:f32"
+            " --attr-rnn-weights-qparams=0:1e-39 l1t1mb1_slc1",
+            "1 / scale must be finite in f32",
+        ),
     ],
 )
 def test_refusals(text, reason):
@@ -75,3 +80,36 @@ def test_a_step_that_is_absent_costs_no_launch():
     assert kernels(without).count("rnn_backward") == 3
     assert set(kernels(without)) == {"rnn_backward", "gemm_cpu"}
     assert np.isfinite(dnn.PrimitiveDesc(without, engine, impl=IMPL).seconds)
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--alg=VANILLA_LSTM --sdt=u8:u8:f32 --ddt=u8:u8:f32 l1t2mb5_slc8",
+        "--alg=VANILLA_LSTM --with-projection=true --sdt=s8:f32:f32 --ddt=f32 l1t2mb3_dhc12dic8",
+        "--alg=VANILLA_GRU --without=src_iter --sdt=u8 --ddt=u8 l1t2mb2_slc5",
+        "--alg=VANILLA_GRU --sdt=u8:f32 --ddt=u8:f32 l1t0mb2_slc5",
+    ],
+)
+def test_states_are_rounded_to_integers(target, planned_for_gpus, text):
+    """The shift is no integer, so that an absent state is no zero."""
+    numbers = "--attr-rnn-data-qparams=90:3.5 --attr-rnn-weights-qparams=0:2000"
+    (problem,) = read(f"--rnn --dir=FWD_I --wdt=s8 {numbers} {text}")
+    result = run_case(problem, target.engine, impl=IMPL, checks=["integers", "random"])
+    assert result.executed
+    assert not result.failures
+
+
+def test_scales_that_cannot_be_allocated(monkeypatch):
+    def failing(*_, **__):
+        raise cl.MemoryError(cl._cl._ErrorRecord("clCreateBuffer", -4, ""))
+
+    (problem,) = read(
+        "--rnn --dir=FWD_I --alg=VANILLA_GRU --sdt=u8 --wdt=s8 --ddt=u8"
+        " --attr-rnn-weights-qparams=24:2x3 l1t1mb1_dhc5"
+    )
+    pd = dnn.PrimitiveDesc(problem.op, OPENCL[0].engine, problem.attr, impl=IMPL)
+    monkeypatch.setattr(cl, "Buffer", failing)
+    with pytest.raises(dnn.ExecutionError, match=r"60 bytes: MEM_OBJECT_ALLOCATION_FAILURE"):
+        pd.primitive()

@@ -16,7 +16,7 @@ from dnncore_opencl.elementwise.random import MASK
 from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.program import LaunchProgram
-from dnncore_opencl.runtime.schema import Arg, Scratch
+from dnncore_opencl.runtime.schema import Arg, Constant, Scratch
 
 ROW_MAJOR = "abcdefghijkl"
 ALIGNMENT = 128  # bytes: the cache line of any device
@@ -209,7 +209,7 @@ def _moved(step: PostOp, taken: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
     return replace(step, **operands)
 
 
-def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
+def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch | Constant]) -> Launch:
     """Return the launch with other buffers. `buffers` maps former places to new buffers."""
     arguments = {
         name: buffers.get(given.index, given) if isinstance(given, Arg) else given

@@ -17,6 +17,7 @@ from dnncore_opencl.codegen.vectors import HALVES
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.rnn.backward import plan_backward
 from dnncore_opencl.rnn.forward import plan_forward
+from dnncore_opencl.rnn.integers import Numbers
 from dnncore_opencl.rnn.layers import Layers, tag_of
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -26,17 +27,17 @@ TRANSPOSED = ("weights_iter", "weights_projection")  # as the gradient reads the
 class Recurrent(Implementation[RNN]):
     """All gates of all steps of a layer are one product; then a launch per step.
 
-    Half types are converted to f32 and back.
+    Half types and integers are converted to f32 and back.
     """
 
     name = "opencl:steps"
-    data_types = ("f32", *HALVES)
-    attributes = ()
+    data_types = ("f32", *HALVES, "u8", "s8")
+    attributes = ("rnn_qparams",)
 
     def accept(self, op: RNN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept all cells in layouts with strides and blocks."""
-        if attr.post_ops or attr.words:
-            return Refused("attribute", "takes no post-ops and no other attributes")
+        if attr.post_ops:
+            return Refused("attribute", f"takes no post-ops; got {len(attr.post_ops)}")
         if 0 in (op.sizes.dhc, op.sizes.slc, op.sizes.dic):
             return Refused("shape", "has no cells without channels")
         transposed = () if isinstance(op, RNNForward) else TRANSPOSED
@@ -48,12 +49,15 @@ class Recurrent(Implementation[RNN]):
                 return Refused("format", f"{argument.name} must have strides; got {desc.tag!r}")
         if op.workspace_desc(hint) != op.workspace_desc():
             return Refused("format", "reads only row-major workspaces")
-        refused = size_refusal(op, attr)
-        return refused or _planned(op, engine, transposed)
+        numbers = Numbers(engine, op, attr) if op.is_integer else None
+        refused = size_refusal(op, attr) or (numbers and numbers.refused())
+        return refused or _planned(op, engine, transposed, numbers)
 
 
-def _planned(op: RNN, engine: Any, transposed: tuple[str, ...]) -> Accepted | Refused:
-    layers = Layers(engine, op, transposed)
+def _planned(
+    op: RNN, engine: Any, transposed: tuple[str, ...], numbers: Numbers | None
+) -> Accepted | Refused:
+    layers = Layers(engine, op, transposed, numbers)
     if isinstance(op, RNNForward):
         plan_forward(layers, op)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dnncore.backend import RNN, MemoryDesc
@@ -16,6 +17,7 @@ from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.product import Gemm, Strides, matrix
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
+from dnncore_opencl.rnn.integers import Numbers
 from dnncore_opencl.rnn.steps import Cells, Part
 from dnncore_opencl.rows.statistics import Output, Statistics, Tensor
 from dnncore_opencl.runtime.launch import Launch
@@ -33,10 +35,14 @@ class Layers:
     """The plan of all layers. Tensors are row-major f32; others are copied.
 
     transposed: tensors whose copies have the last dim third, before gates.
+    numbers: of cells of integers.
     """
 
-    def __init__(self, engine: Any, op: RNN, transposed: Sequence[str] = ()) -> None:
+    def __init__(
+        self, engine: Any, op: RNN, transposed: Sequence[str] = (), numbers: Numbers | None = None
+    ) -> None:
         self.engine, self.op, self.sizes, self.dims = engine, op, op.sizes, op.dims
+        self.numbers = numbers
         self.columns = self.sizes.gates * self.sizes.dhc
         self.rows = self.sizes.steps * self.sizes.batch
         self.parts = op.parts
@@ -52,6 +58,8 @@ class Layers:
         self._tensors: dict[str, Part] = {}
         for place, (argument, desc) in enumerate(op.tensors(op.workspace_desc())):
             self._take(place, argument, desc, is_transposed=argument.name in transposed)
+        if numbers:
+            self._round_first_state(numbers)
 
     def _take(self, place: int, argument: Any, desc: MemoryDesc, *, is_transposed: bool) -> None:
         wanted = MemoryDesc(desc.dims).with_format(tag_of(desc, is_transposed=is_transposed))
@@ -60,13 +68,36 @@ class Layers:
             self._tensors[argument.name] = Part(Arg(place), desc.offset0, 1)
             return
         self.copies += 1
-        start = self.room(argument.name, desc.nelems).start
+        name, numbers = argument.name, self.numbers if desc.data_type in ("u8", "s8") else None
+        start = self.room(name, desc.nelems).start
         wanted = wanted.with_offset0(start)
-        self._tensors[argument.name] = Part(Scratch(), start, 1)
+        self._tensors[name] = Part(Scratch(), start, 1)
         if argument.direction == "out":
-            self._after.append(lambda: copied(self.engine, wanted, desc, Scratch(), Arg(place)))
+            encoded = numbers.encoded if numbers else partial(copied, self.engine)
+            self._after.append(lambda: encoded(wanted, desc, Scratch(), Arg(place)))
+        elif numbers:
+            self.add(lambda: numbers.decoded(name, desc, wanted, Arg(place)))
         else:
             self.add(lambda: copied(self.engine, desc, wanted, Arg(place), Scratch()))
+
+    def _round_first_state(self, numbers: Numbers) -> None:
+        """Round h before the first step to numbers of integers."""
+        sizes = self.sizes
+        count = sizes.layers * sizes.directions * sizes.batch * sizes.dic
+        given = self._tensors.get("src_iter")
+        if not count or (given is None and not numbers.of_zero):
+            return
+        room = self.room("first states", count)
+        self._tensors["src_iter"] = room
+        whole = MemoryDesc((count,)).with_offset0(room.start)
+        if given is None:
+            self._fill(room, count, numbers.of_zero)
+            return
+        integers = self.room("integers of states", -(-count // FLOAT))
+        q = MemoryDesc((count,), numbers.own).with_offset0(integers.start * FLOAT)
+        src = MemoryDesc((count,)).with_offset0(given.start)
+        self.add(lambda: numbers.encoded(src, q, given.buffer, Scratch()))
+        self.add(lambda: numbers.decoded("src_iter", q, whole, Scratch()))
 
     # -- tensors ------------------------------------------------------------------------------
 
@@ -138,7 +169,7 @@ class Layers:
         if key not in self._cells:
             op = self.op
             own = op.activation, op.alpha, op.flops / 2
-            self._cells[key] = Cells(self.engine, *key, self.sizes.batch, *own)
+            self._cells[key] = Cells(self.engine, *key, self.sizes.batch, *own, self.numbers)
         return self._cells[key]
 
     def product(
@@ -184,14 +215,18 @@ class Layers:
         """Append a copy of neighbouring elements, or zeros if there is no source."""
         if target is None or not count:
             return
-        dst = MemoryDesc((count,)).with_offset0(target.start)
+        if source is None:
+            self._fill(target, count, 0.0)
+            return
+        src, dst = (MemoryDesc((count,)).with_offset0(part.start) for part in (source, target))
+        self.add(lambda: copied(self.engine, src, dst, source.buffer, target.buffer))
+
+    def _fill(self, target: Part, count: int, value: float) -> None:
+        """Append a fill of neighbouring elements."""
 
         def make() -> Sequence[Launch]:
-            if source is not None:
-                src = MemoryDesc((count,)).with_offset0(source.start)
-                return copied(self.engine, src, dst, source.buffer, target.buffer)
-            work = Pass(self.engine, [dst], 0)
-            work.start("0.0f")
+            work = Pass(self.engine, [MemoryDesc((count,)).with_offset0(target.start)], 0)
+            work.start(f"{value!r}f")
             return [redirected(one, {0: target.buffer}) for one in work.launches()]
 
         self.add(make)

@@ -1,13 +1,29 @@
 // One step of cells: products of the state, and the cell. Formulas: dnncore.ops.rnn.
 // z: the products of the step's input. h, c: the states before it. row: of the workspace.
-// middle: r h of GRU, or the result of LSTM before its projection.
+// middle: r h of GRU, or the result of LSTM before its projection. KEPT rounds a state: with INTEGER,
+// to the number of an integer.
 
 #define Z(g) (AT(z, n)[(g)*width + unit] + READ(bias, g, unit))
 #define STORE_ROW(place, value) STORE(row, n, (place)*width + unit, value)
-#define STORE_STATE(y)                                                                             \
-    STORE(state, n, unit, y);                                                                      \
-    STORE(last, n, unit, y);                                                                       \
-    STORE(out, n, unit, adds ? AT(out, n)[unit] + y : y);
+#define STORE_MIDDLE(value) STORE(middle, n, unit, KEPT(value));
+#define STORE_STATE(value)                                                                         \
+    {                                                                                              \
+        const float kept = KEPT(value);                                                            \
+        STORE(state, n, unit, kept);                                                               \
+        STORE(last, n, unit, kept);                                                                \
+        STORE(out, n, unit, adds ? AT(out, n)[unit] + kept : kept);                                \
+    }
+
+#ifdef INTEGER
+static inline float number_of_integer(const float y, const float scale, const float shift)
+{
+    const float q = y * scale + shift;
+    return (convert_float(INTEGER(q == q ? q : 0.0f)) - shift) / scale;
+}
+#define KEPT(y) number_of_integer(y, scale, shift)
+#else
+#define KEPT(y) (y)
+#endif
 
 __kernel GROUP_SIZE void rnn_forward($parameters)
 {
@@ -28,7 +44,7 @@ __kernel GROUP_SIZE void rnn_forward($parameters)
         STORE_ROW(3, o);
         STORE_ROW(4, after);
         STORE(new_c, n, unit, after);
-        STORE(middle, n, unit, y);
+        STORE_MIDDLE(y)
         STORE_STATE(y)
 #elif GATES == 3 // LBR
         const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
@@ -45,7 +61,7 @@ __kernel GROUP_SIZE void rnn_forward($parameters)
         const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
         STORE_ROW(0, u);
         STORE_ROW(1, reset);
-        STORE(middle, n, unit, reset * READ(h, n, unit));
+        STORE_MIDDLE(reset * READ(h, n, unit))
 #else
         float y = total[0];
         if (cell == STATE_OF_GRU) {

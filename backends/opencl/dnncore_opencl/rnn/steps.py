@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from dnncore_opencl.codegen.vectors import vector
+from dnncore_opencl.codegen.vectors import TYPES, vector
+from dnncore_opencl.rnn.integers import Numbers
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch
 
@@ -79,7 +80,8 @@ class Tile:
 class Cells:
     """A kernel for cells. cell: one of `CELLS`; gates: products of each unit.
 
-    activation, alpha: of a vanilla RNN. work: multiply-adds of all steps.
+    activation, alpha: of a vanilla RNN. work: multiply-adds of all steps. numbers: of cells of
+    integers.
     """
 
     engine: Any
@@ -90,6 +92,7 @@ class Cells:
     activation: str
     alpha: float
     work: float
+    numbers: Numbers | None = None
 
     @cached_property
     def _schema(self) -> Schema:
@@ -99,7 +102,8 @@ class Cells:
         starts = {f"{name}_at": LONG for name in names}
         steps = {f"{name}_step": INT for name in names}
         sizes = dict.fromkeys(SIZES, INT)
-        return Schema(**buffers, **starts, **steps, **sizes, alpha=FLOAT)
+        rounding = {"scale": FLOAT, "shift": FLOAT} if self.numbers else {}
+        return Schema(**buffers, **starts, **steps, **sizes, alpha=FLOAT, **rounding)
 
     @cached_property
     def _tile(self) -> Tile:
@@ -118,6 +122,8 @@ class Cells:
             **sizes,
             **(units if tile.slices == 1 else {}),
         }
+        if self.numbers:
+            defines["INTEGER"] = f"convert_{TYPES[self.numbers.own]}_sat_rte"
         snippets = (template("rnn_tile"),)
         return {
             strip: Source(self.kernel, self._schema, {**defines, "STRIP": strip}, snippets)
@@ -137,6 +143,8 @@ class Cells:
             "cell": CELLS.index(self.cell), "kind": KINDS[self.activation], "adds": adds,
             "alpha": self.alpha,
         }  # fmt: skip
+        if self.numbers:
+            arguments |= {"scale": self.numbers.given.scale, "shift": self.numbers.given.shift}
         source, tile = given["source"], self._tile
         aligned = not any(n % STRIP for n in (depth, source.start, source.step))
         strip = STRIP if aligned and tile.slices > 1 else 1

@@ -12,6 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dnncore.backend import (
     DescriptorError,
     Device,
@@ -64,6 +66,15 @@ class OpenedDevice(Engine):
     def failure(self, what: str, error: Any) -> ExecutionError:
         """Return the exception for a failed command. `error` is a status or a pyopencl error."""
         return failure(self.name, self.account, what, error)
+
+    def constant(self, values: np.ndarray[Any, Any]) -> Any:
+        """Return a buffer with a copy of an array, which kernels only read."""
+        cl = pyopencl()
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        try:
+            return cl.Buffer(self.native.context, flags, hostbuf=values)
+        except cl.Error as error:
+            raise self.failure(f"cannot allocate {values.nbytes} bytes", error) from error
 
     @property
     def is_cpu(self) -> bool:

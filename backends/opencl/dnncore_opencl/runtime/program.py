@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dnncore.backend import BuildError, Event, Executable, Memory, Run, remark, uninterrupted
@@ -13,7 +13,7 @@ from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.events import OpenCLEvent
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.raw_queue import launch_arguments
-from dnncore_opencl.runtime.schema import Arg, Scratch
+from dnncore_opencl.runtime.schema import Arg, Constant, Scratch
 
 
 class LaunchProgram(Executable):
@@ -22,12 +22,18 @@ class LaunchProgram(Executable):
     def __init__(self, engine: OpenedDevice, launches: Sequence[Launch]) -> None:
         built = [_built(engine, launch) for launch in launches]
         self.launches = tuple(launch for launch, _ in built)
+        self._constants = {
+            arg: engine.constant(arg.values)
+            for launch in self.launches
+            for arg in launch.args
+            if isinstance(arg, Constant)
+        }
         self._programs = [program for _, program in built]
         self._own = threading.local()  # per thread: the call that `execute` fills
 
     def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
         """Create kernel objects for this call, because a kernel object holds its arguments."""
-        call = self._call([list(memories), scratchpad])
+        call = self._call([list(memories), scratchpad, self._constants])
         for one in call.ready:
             one.set_buffers(memories, scratchpad)
         return call
@@ -49,7 +55,8 @@ class LaunchProgram(Executable):
 
         pyopencl queries a database for each, under a lock that a signal handler would wait for.
         """
-        return BoundCall(uninterrupted(list, map(_Ready, self._programs, self.launches)), owned)
+        ready = functools.partial(_Ready, self._constants)
+        return BoundCall(uninterrupted(list, map(ready, self._programs, self.launches)), owned)
 
     @staticmethod
     def chain(runs: Sequence[Any]) -> Run:  # type: ignore[override]  # a field for mypy
@@ -121,11 +128,11 @@ def _built(engine: OpenedDevice, launch: Launch) -> tuple[Launch, Any]:
 
 
 class _Ready:
-    """A kernel object with its scalars set, and the places of its buffers."""
+    """A kernel object with its scalars and constants set, and the places of its buffers."""
 
     __slots__ = ("_buffers", "_serials", "enqueue", "global_size", "kernel", "local_size", "raw")
 
-    def __init__(self, program: Any, launch: Launch) -> None:
+    def __init__(self, constants: Mapping[Constant, Any], program: Any, launch: Launch) -> None:
         cl = pyopencl()
         self.kernel = cl.Kernel(program, launch.kernel)
         self.global_size = launch.global_size
@@ -137,7 +144,7 @@ class _Ready:
             if isinstance(arg, Arg | Scratch):
                 self._buffers.append((place, arg.index if isinstance(arg, Arg) else None))
             else:
-                self.kernel.set_arg(place, arg)
+                self.kernel.set_arg(place, constants[arg] if isinstance(arg, Constant) else arg)
         self._serials: list[int | None] = [None] * len(launch.args)
 
     def set_buffers(self, memories: Sequence[Memory], scratchpad: Any) -> None:

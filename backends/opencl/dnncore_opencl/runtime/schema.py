@@ -25,6 +25,13 @@ class Scratch:
     """The buffer of the scratchpad."""
 
 
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """Numbers in a buffer of the program, which its kernels only read."""
+
+    values: np.ndarray[Any, Any]
+
+
 @dataclass(frozen=True)
 class Value:
     """A parameter by value: its types in OpenCL C and in numpy."""
@@ -68,11 +75,11 @@ class Buffer:
         """Return the declaration of the parameter."""
         return f"__global {self.text} *{'restrict ' if self.is_restrict else ''}{name}"
 
-    def checked(self, given: Any) -> Arg | Scratch:
+    def checked(self, given: Any) -> Arg | Scratch | Constant:
         """Return the argument. Raises `TypeError` unless it is a buffer."""
-        if isinstance(given, Arg | Scratch):
+        if isinstance(given, Arg | Scratch | Constant):
             return given
-        raise TypeError(f"must be a buffer, an Arg or Scratch; got {given!r}")
+        raise TypeError(f"must be a buffer, an Arg, Scratch or Constant; got {given!r}")
 
 
 class Schema:
