@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-cl = pytest.importorskip("pyopencl")
+pytest.importorskip("pyopencl")
 
+import pyopencl as cl
 from checks import Target
 from conftest import TARGETS
 
@@ -18,6 +19,7 @@ from dnncore.testing import run_case
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 IMPL = "opencl:steps"
+GRU_OF_U8 = "--dir=FWD_I --alg=VANILLA_GRU --sdt=u8 --wdt=s8 --ddt=u8"
 
 
 @pytest.fixture(params=OPENCL, ids=str)
@@ -54,8 +56,7 @@ def test_work_items_share_products(target, planned_for_gpus, text):
         ("--attr-post-ops=relu l1t1mb1_slc1", "takes no post-ops"),
         ("l1t1mb1_slc0dhc1", "has no cells without channels"),
         (
-            "--dir=FWD_I --alg=VANILLA_LSTM --sdt=u8:u8:f32 --wdt=s8 --ddt=u8:u8:f32"
-            " --attr-rnn-weights-qparams=0:1e-39 l1t1mb1_slc1",
+            f"{GRU_OF_U8} --attr-rnn-weights-qparams=0:1e-39 l1t1mb1_slc1",
             "1 / scale must be finite in f32",
         ),
     ],
@@ -105,10 +106,7 @@ def test_scales_that_cannot_be_allocated(monkeypatch):
     def failing(*_, **__):
         raise cl.MemoryError(cl._cl._ErrorRecord("clCreateBuffer", -4, ""))
 
-    (problem,) = read(
-        "--rnn --dir=FWD_I --alg=VANILLA_GRU --sdt=u8 --wdt=s8 --ddt=u8"
-        " --attr-rnn-weights-qparams=24:2x3 l1t1mb1_dhc5"
-    )
+    (problem,) = read(f"--rnn {GRU_OF_U8} --attr-rnn-weights-qparams=24:2x3 l1t1mb1_dhc5")
     pd = dnn.PrimitiveDesc(problem.op, OPENCL[0].engine, problem.attr, impl=IMPL)
     monkeypatch.setattr(cl, "Buffer", failing)
     with pytest.raises(dnn.ExecutionError, match=r"60 bytes: MEM_OBJECT_ALLOCATION_FAILURE"):
