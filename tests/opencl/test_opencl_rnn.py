@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-import pyopencl as cl
 from checks import Target
 from conftest import TARGETS
 
@@ -17,6 +16,7 @@ import dnncore as dnn
 from dnncore.problem import read
 from dnncore.testing import run_case
 
+cl = pytest.importorskip("pyopencl")
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 IMPL = "opencl:steps"
 GRU_OF_U8 = "--dir=FWD_I --alg=VANILLA_GRU --sdt=u8 --wdt=s8 --ddt=u8"
