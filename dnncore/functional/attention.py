@@ -34,8 +34,8 @@ def scaled_dot_product_attention(
 
     queries (N, H, Q, D), keys (N, G, K, D), values (N, G, K, V), dst (N, H, Q, V); leading dims may
     be absent. H is a multiple of G: groups of H / G heads share keys and values.
-    mask: numbers, -inf where a query does not see a key; of the last dims of (N, H, Q, K), each 1
-        or that of the scores.
+    mask: numbers that are added to the scores, -inf where a query does not see a key. Its dims are
+        the last ones of (N, H, Q, K), or 1. It does not change the type of dst.
     causal: "none"; "top_left": query q sees the keys up to q, as with torch's is_causal;
         "bottom_right": the last query sees all keys, and each query before it one key less.
     scale: by default 1 / sqrt(D).
@@ -61,8 +61,12 @@ def _attention(
     check_rank(function, "keys", k, "([[N,] G,] K, D), of queries' rank", q.ndim)
     check_rank(function, "values", v, "([[N,] G,] K, V), of queries' rank", q.ndim)
     mask = operands.get("mask")
-    if mask is not None and mask.ndim > 4:
-        raise DescriptorError(f"{function}: mask must have up to 4 dims; got {mask.shape}")
+    scores = (*q.shape[:-1], k.shape[-2])
+    if mask is not None and not _broadcasts(mask.shape, scores):
+        raise DescriptorError(
+            f"{function}: mask must have the last dims of the scores {scores}, or 1 in place of a"
+            f" dim; got {mask.shape}"
+        )
     op = AttentionForward(
         "forward_training" if is_true(function, "lse", lse) else "forward_inference",
         queries=q.with_rank(4).desc,
@@ -75,3 +79,10 @@ def _attention(
     )
     more = {"workspace": (*q.shape[:-1], 1)} if lse else {}
     return Plan(op, (*q.shape[:-1], v.shape[-1]), more=more)
+
+
+def _broadcasts(dims: tuple[int, ...], scores: tuple[int, ...]) -> bool:
+    """Whether a mask of these dims has a number for each score."""
+    whole = (*(1,) * (4 - len(scores)), *scores)
+    fits = zip(reversed(dims), reversed(whole), strict=False)
+    return len(dims) <= 4 and all(dim in (1, size) for dim, size in fits)

@@ -153,8 +153,10 @@ def batch_norm_training(
             f"{function}: average_factor must be a number from 0 to 1; got {brief(average_factor)}"
         )
     if (running_mean is None) != (running_variance is None):
+        alone = "running_mean" if running_variance is None else "running_variance"
         raise DescriptorError(
-            f"{function}: running_mean and running_variance must both be given or both be None"
+            f"{function}: running_mean and running_variance must both be given or both be None;"
+            f" got only {alone}"
         )
     _check_running(function, src, running_mean=running_mean, running_variance=running_variance)
     values = {"src": src, **given(scale=scale, shift=shift)}

@@ -53,7 +53,7 @@ def _broadcast(name: str, operands: dict[str, Operand]) -> tuple[int, ...]:
 
 
 def add(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = src0 + src1.
+    """dst = src0 + src1. Shapes are broadcast as in numpy.
 
     >>> add([[1], [2]], [10, 20]).tolist()
     [[11.0, 21.0], [12.0, 22.0]]
@@ -62,7 +62,7 @@ def add(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def sub(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = src0 - src1.
+    """dst = src0 - src1. Shapes are broadcast as in numpy.
 
     >>> sub([3, 2], 1).tolist()
     [2.0, 1.0]
@@ -71,7 +71,7 @@ def sub(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def mul(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = src0 * src1.
+    """dst = src0 * src1. Shapes are broadcast as in numpy.
 
     >>> mul([3, 2], [2, 5]).tolist()
     [6.0, 10.0]
@@ -80,7 +80,7 @@ def mul(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def div(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = src0 / src1.
+    """dst = src0 / src1. Shapes are broadcast as in numpy.
 
     >>> div([3, 2], 4).tolist()
     [0.75, 0.5]
@@ -89,7 +89,7 @@ def div(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def maximum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = the larger of src0 and src1, oneDNN's binary max; NaN in either gives NaN.
+    """dst = the larger of src0 and src1, NaN if one is. Shapes are broadcast as in numpy.
 
     >>> maximum([3, 2], [1, 5]).tolist()
     [3.0, 5.0]
@@ -98,7 +98,7 @@ def maximum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def minimum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = the smaller of src0 and src1, oneDNN's binary min; NaN in either gives NaN.
+    """dst = the smaller of src0 and src1, NaN if one is. Shapes are broadcast as in numpy.
 
     >>> minimum([3, 2], [1, 5]).tolist()
     [1.0, 2.0]
@@ -107,7 +107,7 @@ def minimum(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def ge(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = 1 where src0 >= src1, else 0.
+    """dst = 1 where src0 >= src1, else 0. Shapes are broadcast as in numpy.
 
     >>> ge([1, 2, 3], 2).tolist()
     [0.0, 1.0, 1.0]
@@ -116,7 +116,7 @@ def ge(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def gt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = 1 where src0 > src1, else 0.
+    """dst = 1 where src0 > src1, else 0. Shapes are broadcast as in numpy.
 
     >>> gt([1, 2, 3], 2).tolist()
     [0.0, 0.0, 1.0]
@@ -125,7 +125,7 @@ def gt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def le(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = 1 where src0 <= src1, else 0.
+    """dst = 1 where src0 <= src1, else 0. Shapes are broadcast as in numpy.
 
     >>> le([1, 2, 3], 2).tolist()
     [1.0, 1.0, 0.0]
@@ -134,7 +134,7 @@ def le(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def lt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = 1 where src0 < src1, else 0.
+    """dst = 1 where src0 < src1, else 0. Shapes are broadcast as in numpy.
 
     >>> lt([1, 2, 3], 2).tolist()
     [1.0, 0.0, 0.0]
@@ -143,7 +143,7 @@ def lt(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def eq(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = 1 where src0 equals src1, else 0.
+    """dst = 1 where src0 equals src1, else 0. Shapes are broadcast as in numpy.
 
     >>> eq([1, 2, 3], 2).tolist()
     [0.0, 1.0, 0.0]
@@ -152,7 +152,7 @@ def eq(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
 
 
 def ne(src0: Values, src1: Values, *, engine: EngineLike = None) -> Result:
-    """dst = 1 where src0 does not equal src1, else 0.
+    """dst = 1 where src0 does not equal src1, else 0. Shapes are broadcast as in numpy.
 
     >>> ne([1, 2, 3], 2).tolist()
     [1.0, 0.0, 1.0]

@@ -12,6 +12,9 @@ __all__ = ["shuffle"]
 def shuffle(src: Values, group_size: int, axis: int = 1, *, engine: EngineLike = None) -> Result:
     """dst[u * (C / G) + v] = src[v * G + u] along the axis, with C elements and groups of G.
 
+    src: of any shape. dst has the same shape. u counts up to G, and v up to C / G.
+    group_size: G, a divisor of C.
+
     torch's `channel_shuffle(src, g)` has g groups of C / g channels: `group_size` is C // g. A
     negative axis counts from the end. (X. Zhang et al. 2018, "ShuffleNet".)
 

@@ -29,9 +29,9 @@ def _softmax(name: str, operands: dict[str, Operand], algorithm: str, axis: int,
 
 
 def softmax(src: Values, axis: int = -1, *, lse: bool = False, engine: EngineLike = None) -> Result:
-    """dst = exp(src) / sum of exp(src) along the axis. dst has src's shape.
+    """dst = exp(src) / sum of exp(src) along the axis.
 
-    src: of any shape.
+    src: of any shape. dst has the same shape.
     axis: the dim along which the sum is taken. A negative axis counts from the end.
     lse: whether to return a pair: dst and log(sum of exp(src) along the axis), which is float32 and
         of src's shape, but 1 along the axis.
@@ -50,7 +50,7 @@ def log_softmax(
 ) -> Result:
     """dst = src - log(sum of exp(src) along the axis), the logarithm of `softmax`.
 
-    src: of any shape. dst has it, too.
+    src: of any shape. dst has the same shape.
     axis: the dim along which the sum is taken. A negative axis counts from the end.
     lse: whether to return a pair: dst and log(sum of exp(src) along the axis), which is float32 and
         of src's shape, but 1 along the axis.

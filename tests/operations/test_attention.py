@@ -184,7 +184,7 @@ def test_shapes_of_the_function_are_checked():
         F.scaled_dot_product_attention(normal(2, 3), normal(1, 2, 3), normal(2, 3))
     with pytest.raises(dnn.DescriptorError, match="queries must be an array in host memory"):
         F.scaled_dot_product_attention(None, *[normal(2, 3)] * 2)
-    with pytest.raises(dnn.DescriptorError, match="mask must have up to 4 dims"):
+    with pytest.raises(dnn.DescriptorError, match="mask must have the last dims of the scores"):
         F.scaled_dot_product_attention(*[normal(2, 3)] * 3, normal(1, 1, 1, 2, 2))
 
 

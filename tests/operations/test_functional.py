@@ -836,6 +836,18 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
             lambda: F.scaled_dot_product_attention([[1]], [[1]], [[1]], [[True]]),
             "mask must be numbers, which are added to the scores; got bool",
         ),
+        (
+            lambda: F.scaled_dot_product_attention([[1]], [[1]], [[1]], [0, 0]),
+            r"mask must have the last dims of the scores \(1, 1\), or 1 .* got \(2,\)",
+        ),
+        (
+            lambda: F.scaled_dot_product_attention([[1]], [[1]], [[1]], [[[[[0]]]]]),
+            r"mask must have the last dims of the scores .* got \(1, 1, 1, 1, 1\)",
+        ),
+        (
+            lambda: F.batch_norm_training([[1]], None, [1]),
+            "both be None; got only running_variance",
+        ),
         (lambda: F.layer_norm(None), "layer_norm: src must be an array"),
         (lambda: F.rms_norm(None), "rms_norm: src must be an array"),
         (lambda: F.group_norm(None, 1), "group_norm: src must be an array"),
