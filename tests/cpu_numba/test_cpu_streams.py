@@ -6,10 +6,14 @@ import pytest
 
 pytest.importorskip("numba")
 
+import llvmlite.binding as llvm
 from checks import Target, check
+from dnncore_cpu_numba.codegen import native, nontemporal
+from dnncore_cpu_numba.codegen.isa import AVAILABLE, AVX512_CORE, SSE41
 from dnncore_cpu_numba.convolution.depthwise import data as depthwise
 from dnncore_cpu_numba.copies import reformat
 from dnncore_cpu_numba.gemm import problem as gemm
+from dnncore_cpu_numba.rows.apply_kernel import ApplyKernel
 from dnncore_cpu_numba.runtime import tensor
 from dnncore_cpu_numba.softmax import implementations as softmax
 from instruction_sets import names_in_turn
@@ -48,6 +52,18 @@ def test_streamed_results_are_right(driver):
     ]
     assert any(result.status == "passed" for result in results)
     assert not [str(result) for result in results if result.failures]
+
+
+@pytest.mark.skipif(SSE41 not in AVAILABLE, reason="the instructions are those of x86 processors")
+@pytest.mark.parametrize("data_type", ["f32", "bf16", "f16", "u8"])
+def test_stores_are_non_temporal_with_avx512(data_type, monkeypatch):
+    """LLVM could narrow the elements in the same instruction that stores them."""
+    monkeypatch.setattr(nontemporal, "BEST", AVX512_CORE)
+    kernel = ApplyKernel("f32", data_type, along=True, streamed=True)
+    module = llvm.parse_assembly(kernel.llvm_text("kernel"))
+    features = ",".join(f"+{name}" for name in sorted(AVX512_CORE.x86))
+    machine = native._target().create_target_machine("x86-64-v4", features, 3)
+    assert "vmovnt" in machine.emit_assembly(module)
 
 
 @pytest.mark.parametrize("gap", [0, 1, 4, 16])

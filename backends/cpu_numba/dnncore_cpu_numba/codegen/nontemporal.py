@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.pointers import emitted, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import device, exact
 
@@ -19,13 +20,33 @@ STREAM_BYTES = 32 << 20
 Measured for one and for two inputs, with a last-level cache of 32 MB: such stores are twice as slow
 if the next call finds the tensors in the cache, and 1.3 times as fast otherwise."""
 LINE = 64  # bytes of a cache line
+LONG_ROW = 4096  # bytes of a row for which a line that two rows share costs little
 _LANES = vir.vector_of(LINE // 4)
 
 
 def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction, align: int = LINE) -> None:
-    """Make an LLVM store non-temporal. It must write a whole vector that is aligned to `align`."""
+    """Make an LLVM store non-temporal. It must write a whole vector that is aligned to `align`.
+
+    With AVX-512, LLVM narrows integers while it stores them, and such stores are not non-temporal.
+    An empty instruction keeps the value in a register.
+    """
     store.align = align
     store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+    kind = store.operands[0].type
+    size = vir.bytes_of(kind.element)
+    if "avx512f" in BEST.x86 and size < 4 and 16 <= size * kind.count < LINE:
+        builder.position_before(store)
+        function = ir.FunctionType(kind, [kind])
+        store.operands[0] = builder.asm(function, "", "=v,0", [store.operands[0]], False)
+        builder.position_at_end(store.parent)
+
+
+def suits_rows(nbytes: int) -> bool:
+    """Return whether stores of contiguous rows of this size may be non-temporal.
+
+    If rows share a line, two kinds of stores write it, which takes as long as 30 whole lines.
+    """
+    return nbytes % LINE == 0 or nbytes >= LONG_ROW
 
 
 @device

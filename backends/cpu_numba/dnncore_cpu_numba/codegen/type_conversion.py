@@ -132,7 +132,7 @@ def _to_real(builder: Builder, x: Value, target: str, isa: Isa) -> Value:
         x = builder.fptrunc(x, narrow) if target == "f32" else _rounded_to_odd(builder, x)
     if target in _SMALL:
         return _to_small(builder, x, target, isa)
-    return _to_bf16(builder, x) if target == "bf16" else x
+    return _to_bf16(builder, x, isa) if target == "bf16" else x
 
 
 # -- bf16 ------------------------------------------------------------------------------------------
@@ -153,13 +153,17 @@ def _quiet(builder: Builder, x: Value) -> Value:
     return builder.select(is_nan, builder.bitcast(quiet, x.type), x)
 
 
-def _to_bf16(builder: Builder, x: Value) -> Value:
+def _to_bf16(builder: Builder, x: Value, isa: Isa) -> Value:
     """Convert float32 to bf16.
 
     The processor's instruction is not used because it flushes subnormal numbers.
     """
-    upper = builder.lshr(_rounded_to_bf16(builder, x), constant(kind_of(x, I32), 16))
-    return builder.trunc(upper, kind_of(x, I16))
+    rounded = _rounded_to_bf16(builder, x)
+    if "avx512bw" in isa.x86 and x.type == vir.vector_of(2 * isa.lanes):
+        halves = builder.bitcast(rounded, ir.VectorType(I16, 2 * x.type.count))
+        order = ir.Constant(rounded.type, [2 * lane + 1 for lane in range(x.type.count)])
+        return builder.shuffle_vector(halves, halves, order)  # one instruction, LLVM makes five
+    return builder.trunc(builder.lshr(rounded, constant(rounded.type, 16)), kind_of(x, I16))
 
 
 def _rounded_to_bf16(builder: Builder, x: Value) -> Value:

@@ -179,4 +179,5 @@ class BackwardByChannels:
             "channels": channels.vector[1], "members": channels.members,
             "shift": shift.address, "scale": scale.address,
         }  # fmt: skip
-        return Step(tasks.vectors, values, channels.vector[1], grain=256)
+        grain = max(8, 1024 // max(1, channels.images))
+        return Step(tasks.vectors, values, channels.vector[1], grain=grain)

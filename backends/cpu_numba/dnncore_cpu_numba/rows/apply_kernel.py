@@ -2,17 +2,18 @@
 
     linear       y = (x - mean) * slope + other * share + rest
     elements     y = (x - mean) * slope * share + rest
+    gradient     y = ((x - mean) * slope + other * weight + rest) * share
     decay        y = e**(x - mean) * slope                       no x is above the mean
     product      y = (x - mean) * other
     exponential  y = x - e**other * mean
 
 A kernel is a native function of `APPLY_CALL`. The numbers belong to a row or to a column. For
-`elements`, mean and slope belong to the row, and each column has its share and rest.
+`elements`, mean and slope belong to the row, and each column has its share and rest. For
+`gradient`, all numbers belong to the row, and each column has its weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,17 +28,16 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE, elements_before_lines, m
 from dnncore_cpu_numba.codegen.type_conversion import STORED, from_f32, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I64, Builder, Value
 
-LANES = LINE // 4  # of a step of the loop over columns
-
 APPLY_AHEAD = 1024  # bytes; the usual prefetch distance
 NUMBERS = ("mean", "slope", "share", "rest")
-Formula = Literal["linear", "elements", "decay", "product", "exponential"]
+Formula = Literal["linear", "elements", "gradient", "decay", "product", "exponential"]
 APPLY_CALL = Record(
     "application to a tile",
     ("y x other mask", "address"),
     ("y_row x_row other_row mask_row", "bytes"),
     ("rows columns", "count"),
     (" ".join(NUMBERS), "address", "f32"),
+    ("weight", "address", "of columns; f32; for `gradient`"),
     ("step", "bytes", "between the numbers of rows"),
     ("ahead", "bytes", "prefetch distance, if y is streamed"),
 )
@@ -83,12 +83,16 @@ class _Emitter:
             self.types["mask"] = "u8"
         named = {
             "linear": NUMBERS if kernel.scaled else ("mean", "slope", "rest"),
-            "elements": NUMBERS, "decay": ("mean", "slope"),
+            "elements": NUMBERS, "decay": ("mean", "slope"), "gradient": (*NUMBERS, "weight"),
         }  # fmt: skip
         self.numbers = named.get(kernel.formula, ("mean",))
         of_rows = NUMBERS[:2] if kernel.formula == "elements" else NUMBERS if kernel.along else ()
         self.of_rows = [n for n in self.numbers if n in of_rows]
         self.sizes = {n: vir.bytes_of(STORED[kind]) for n, kind in self.types.items()}
+        # of steps of the loop over columns; masks of small elements cost a branch per lane
+        self.widths = [2 * BEST.lanes if kernel.target == "bf16" else LINE // 4]
+        if min(self.sizes.values()) < 4 and BEST.lanes < self.widths[0]:
+            self.widths.append(BEST.lanes)
 
     def emit(self) -> None:
         """Emit the loop over rows."""
@@ -112,41 +116,47 @@ class _Emitter:
 
     def _row(self, places: dict[str, Value], numbers: dict[str, Value]) -> None:
         builder, columns = self.builder, self.args["columns"]
-        vector = vir.vector_of(LANES)
-        own = {n: vir.repeat(builder, numbers[n], vector) for n in self.of_rows}
-        held, begin = numbers | own, I64(0)
+        self.own = {
+            width: {n: vir.repeat(builder, numbers[n], vir.vector_of(width)) for n in self.of_rows}
+            for width in self.widths
+        }
+        begin = I64(0)
         if self.kernel.streamed:
             begin = elements_before_lines(builder, places["y"], self.sizes["y"], columns)
-            self._span(I64(0), begin, places, held, streamed=False)
-        self._span(begin, columns, places, held, streamed=self.kernel.streamed)
+            self._span(I64(0), begin, places, numbers, streamed=False)
+        self._span(begin, columns, places, numbers, streamed=self.kernel.streamed)
 
     def _span(
         self, begin: Value, end: Value, places: dict[str, Value], numbers: dict[str, Value], *,
         streamed: bool,
     ) -> None:  # fmt: skip
         """Emit whole vectors of a row, then the rest. streamed: use non-temporal stores."""
-        builder = self.builder
-        turns = builder.udiv(builder.sub(end, begin), I64(LANES))
+        builder, done = self.builder, begin
+        for width in self.widths:
+            turns, size = builder.udiv(builder.sub(end, done), I64(width)), I64(width)
 
-        def turn(index: Value, _: Sequence[Value]) -> list[Value]:
-            column = builder.add(begin, builder.mul(index, I64(LANES)))
-            store = self._vector(column, places, numbers, None)
-            if streamed:
-                mark_streamed(builder, store, LANES * self.sizes["y"])
-            return []
+            def turn(
+                index: Value, _: Any, width: int = width, size: Value = size, done: Value = done
+            ) -> list[Value]:
+                column = builder.add(done, builder.mul(index, size))
+                store = self._vector(column, places, numbers | self.own[width], width, None)
+                if streamed and width == self.widths[0]:
+                    mark_streamed(builder, store, width * self.sizes["y"])
+                return []
 
-        vir.loop(builder, turns, [], turn)
-        done = builder.add(begin, builder.mul(turns, I64(LANES)))
-        rest = builder.sub(end, done)
+            vir.loop(builder, turns, [], turn)
+            done = builder.add(done, builder.mul(turns, size))
+        rest, width = builder.sub(end, done), self.widths[-1]
         with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-            self._vector(done, places, numbers, vir.first_lanes(builder, rest, LANES))
+            mask = vir.first_lanes(builder, rest, width)
+            self._vector(done, places, numbers | self.own[width], width, mask)
 
     def _vector(
-        self, column: Value, places: dict[str, Value], numbers: dict[str, Value],
+        self, column: Value, places: dict[str, Value], numbers: dict[str, Value], width: int,
         mask: Value | None,
     ) -> Value:  # fmt: skip
         """Emit a vector of elements. mask: those that exist. Returns the store of y."""
-        builder, kernel, numbers = self.builder, self.kernel, dict(numbers)
+        builder, kernel = self.builder, self.kernel
         own = {
             n: vir.at(builder, place, builder.mul(column, I64(self.sizes[n])))
             for n, place in places.items()
@@ -154,26 +164,30 @@ class _Emitter:
         place = builder.shl(column, I64(2))
         for name in set(self.numbers) - set(self.of_rows):
             pointer = vir.at(builder, numbers[name], place)
-            numbers[name] = vir.load(builder, pointer, vir.vector_of(LANES), mask)
+            numbers[name] = vir.load(builder, pointer, vir.vector_of(width), mask)
         if kernel.streamed and mask is None:
             for name in [n for n in ("x", "other") if n in own]:
-                vir.prefetch(builder, vir.at(builder, own[name], self.args["ahead"]))
-        value = self._value(own, numbers, mask)
+                for offset in range(0, width * self.sizes[name], LINE):
+                    place = vir.at(builder, own[name], offset)
+                    vir.prefetch(builder, vir.at(builder, place, self.args["ahead"]))
+        value = self._value(own, numbers, width, mask)
         zero = vir.constant(value.type, 0.0)
         if kernel.relu or kernel.mask == "written":
             positive = builder.fcmp_unordered(">", value, zero)  # NaN remains
             if kernel.relu:
                 value = builder.select(positive, value, zero)
             if kernel.mask == "written":
-                bits = builder.zext(positive, ir.VectorType(I8, LANES))
+                bits = builder.zext(positive, ir.VectorType(I8, width))
                 vir.store(builder, bits, own["mask"], mask)
         return vir.store(builder, from_f32(builder, value, kernel.target), own["y"], mask)
 
-    def _value(self, own: dict[str, Value], numbers: dict[str, Value], mask: Value | None) -> Value:
+    def _value(
+        self, own: dict[str, Value], numbers: dict[str, Value], width: int, mask: Value | None
+    ) -> Value:
         """Return y of a vector in f32."""
         builder, kernel, mean = self.builder, self.kernel, numbers["mean"]
-        x = load_as_f32(builder, own["x"], kernel.source, LANES, mask)
-        other = self._other(own, mask) if kernel.other else None
+        x = load_as_f32(builder, own["x"], kernel.source, width, mask)
+        other = self._other(own, width, mask) if kernel.other else None
         match kernel.formula:
             case "decay":
                 return builder.fmul(decay(builder, builder.fsub(x, mean)), numbers["slope"])
@@ -181,6 +195,11 @@ class _Emitter:
                 return builder.fmul(builder.fsub(x, mean), other)
             case "exponential":
                 return builder.fsub(x, builder.fmul(exp(builder, other), mean))
+            case "gradient":
+                value = builder.fsub(x, mean)
+                value = vir.multiply_add(builder, value, numbers["slope"], numbers["rest"])
+                value = vir.multiply_add(builder, other, numbers["weight"], value)
+                return builder.fmul(value, numbers["share"])
             case "elements":
                 value = builder.fmul(builder.fsub(x, mean), numbers["slope"])
                 return vir.multiply_add(builder, value, numbers["share"], numbers["rest"])
@@ -190,12 +209,12 @@ class _Emitter:
             return vir.multiply_add(builder, other, numbers["share"], value)
         return value if other is None else builder.fadd(value, other)
 
-    def _other(self, own: dict[str, Value], mask: Value | None) -> Value:
+    def _other(self, own: dict[str, Value], width: int, mask: Value | None) -> Value:
         """Return `other`, or 0 where the tensor `mask` is 0."""
         builder, kernel = self.builder, self.kernel
-        other = load_as_f32(builder, own["other"], kernel.other, LANES, mask)
+        other = load_as_f32(builder, own["other"], kernel.other, width, mask)
         if kernel.mask != "read":
             return other
-        bits = vir.load(builder, own["mask"], ir.VectorType(I8, LANES), mask)
+        bits = vir.load(builder, own["mask"], ir.VectorType(I8, width), mask)
         is_set = builder.icmp_unsigned("!=", bits, vir.constant(bits.type, 0))
         return builder.select(is_set, other, vir.constant(other.type, 0.0))

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
+from dnncore_cpu_numba.codegen.nontemporal import suits_rows
 from dnncore_cpu_numba.copies.fill_task import fill_step
 from dnncore_cpu_numba.rows import channels_tasks as tasks
 from dnncore_cpu_numba.rows.apply_kernel import NUMBERS, ApplyKernel
@@ -273,11 +274,12 @@ class Application:
         """
         kinds = {name: tensor.desc.data_type for name, tensor in tensors.items()}
         sizes = [tensors[name].desc.itemsize if name in tensors else 4 for name in OPERANDS]
-        streamed = is_streamed(tensors["y"])
         mask: Literal["", "read", "written"] = "written" if written else "read"
         mask = mask if "mask" in tensors else ""
         steps: list[Step] = []
         for tile in self.tiles:
+            row = tensors["y"].desc.itemsize * tile.columns.extent * tile.fold
+            streamed = is_streamed(tensors["y"]) and suits_rows(row)
             kernel = ApplyKernel(
                 kinds["x"], kinds["y"], tile.along, kinds.get("other", ""), "share" in tensors,
                 mask, relu, streamed,

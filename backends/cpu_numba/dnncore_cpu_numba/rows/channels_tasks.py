@@ -25,6 +25,7 @@ from dnncore_cpu_numba.rows.sums_kernel import SUMS_AHEAD, SUMS_CALL
 
 MOST_COLUMNS = 1024  # channels in a row
 MOST_ROW = 2048  # most elements of a row of one channel
+ONCE_AHEAD = 8192  # bytes; prefetch distance of deviations
 FOLDED = 128  # least columns of a folded row
 JOINED = 256  # sets whose parts are combined at once
 _ROOM = MOST_COLUMNS // 2  # size of a buffer of f32 in int64
@@ -86,6 +87,20 @@ def _add(target, plane, count, each, sums, total):
         store_f64(target + 2 * plane, i, one)
 
 
+@device
+def _known_means(params, target, total, means):
+    """Use the means of earlier tiles, if there are any: the next tile is then read once.
+
+    If the next averages differ, the squares of all elements are larger than the rounding errors.
+    """
+    if params.second == 0 or load_f64(target, 0) == 0.0:
+        return 0
+    for start in range(0, total, params.channels):
+        for i in range(params.channels):
+            store_f32(means, start + i, np.float32(load_f64(target + params.plane, i)))
+    return 1
+
+
 @task(SUMS)
 def sums(params, begin, end):
     """Compute moments, if there is a kernel of deviations, or else sums of products."""
@@ -116,23 +131,25 @@ def sums(params, begin, end):
                     for start in range(0, total, period):
                         for i in range(period):
                             store_f32(means, start + i, load_f32(tensors.mean, i))
-                SUMS_CALL.call(
-                    params.first, x=tensors.x + done * params.x_row,
-                    diff=tensors.diff + done * params.diff_row,
-                    mask=tensors.mask + done * params.mask_row,
-                    y=tensors.y + done * params.y_row, x_row=fold * params.x_row,
-                    diff_row=fold * params.diff_row, mask_row=fold * params.mask_row,
-                    y_row=fold * params.y_row, rows=rows, columns=columns, means=numbers,
-                    sums=outcomes, ahead=SUMS_AHEAD,
-                )  # fmt: skip
+                known = _known_means(params, target, total, means)
+                if known == 0:
+                    SUMS_CALL.call(
+                        params.first, x=tensors.x + done * params.x_row,
+                        diff=tensors.diff + done * params.diff_row,
+                        mask=tensors.mask + done * params.mask_row,
+                        y=tensors.y + done * params.y_row, x_row=fold * params.x_row,
+                        diff_row=fold * params.diff_row, mask_row=fold * params.mask_row,
+                        y_row=fold * params.y_row, rows=rows, columns=columns, means=numbers,
+                        sums=outcomes, ahead=SUMS_AHEAD,
+                    )  # fmt: skip
                 if params.second != 0:
                     share = np.float32(1) / np.float32(each)
-                    for i in range(total):
+                    for i in range(total if known == 0 else 0):
                         store_f32(means, i, load_f32(results, i) * share)
                     SUMS_CALL.call(
                         params.second, x=tensors.x + done * params.x_row, diff=0, mask=0, y=0,
                         x_row=fold * params.x_row, diff_row=0, mask_row=0, y_row=0, rows=rows,
-                        columns=columns, means=means, sums=results, ahead=SUMS_AHEAD,
+                        columns=columns, means=means, sums=results, ahead=ONCE_AHEAD,
                     )  # fmt: skip
                 for start in range(0, total if params.is_direct == 0 else 0, period):
                     if params.second != 0:
@@ -262,19 +279,38 @@ VECTORS = Record(
 )
 
 
+@device
+def _add_scaled(totals, first, second, factor, step, count):
+    """Add numbers to the sums of channels. step: 1 if each channel has a factor, or else 0."""
+    for i in range(count):
+        store_f64(totals, i, load_f64(totals, i) + np.float64(load_f32(first, i)))
+    others = totals + 8 * JOINED
+    for i in range(count):
+        own = np.float64(load_f32(factor, step * i)) * np.float64(load_f32(second, i))
+        store_f64(others, i, load_f64(others, i) + own)
+
+
 @task(VECTORS)
 def vectors(params, begin, end):
     """Add up the gradients of shift and scale over images."""
-    channels = params.channels
-    for c in range(begin, end):
-        shift, scale = 0.0, 0.0
+    channels, members, start = params.channels, params.members, begin
+    room, step = stack(2 * JOINED), 1 if members == 1 else 0
+    while start < end:  # channels of a set, or channels that are sets
+        one = start // members
+        count = min(JOINED, end - start)
+        if members > 1:
+            count = min(count, (one + 1) * members - start)
+        for i in range(count):
+            store_f64(room, i, 0.0)
+            store_f64(room, JOINED + i, 0.0)
         for image in range(params.images):
-            place = image * channels + c
-            factor = np.float64(load_f32(params.factor, place // params.members))
-            shift += np.float64(load_f32(params.first, place))
-            scale += np.float64(load_f32(params.second, place)) * factor
-        store_f32(params.shift, c, np.float32(shift))
-        store_f32(params.scale, c, np.float32(scale))
+            place = 4 * (image * channels + start)
+            factor = params.factor + 4 * (image * (channels // members) + one)
+            _add_scaled(room, params.first + place, params.second + place, factor, step, count)
+        for i in range(count):
+            store_f32(params.shift, start + i, np.float32(load_f64(room, i)))
+            store_f32(params.scale, start + i, np.float32(load_f64(room, JOINED + i)))
+        start += count
 
 
 OPERANDS = Record("tensors", ("y x other mask mean slope share rest", "address"))
@@ -327,7 +363,8 @@ def apply(params, begin, end):
                 mask=tensors.mask + done * params.mask_row, y_row=fold * params.y_row,
                 x_row=fold * params.x_row, other_row=fold * params.other_row,
                 mask_row=fold * params.mask_row, rows=rows, columns=width, mean=mean,
-                slope=slope, share=share, rest=rest, step=params.step, ahead=APPLY_AHEAD,
+                slope=slope, share=share, rest=rest, weight=0, step=params.step,
+                ahead=APPLY_AHEAD,
             )  # fmt: skip
             done += rows * width // columns
         advance(params.nest, position, tensors, 1)

@@ -21,18 +21,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from llvmlite import ir
+
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.exponentials import decay
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.type_conversion import FLOATS, STORED, load_as_f32
-from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I64, Builder, Value
+from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.type_conversion import FLOATS, STORED, load_as_f32, pair_as_f32
+from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I32, I64, Builder, Value
 
 SOURCES = (*FLOATS, "s8", "u8")
 """Types of x in plans of sums."""
 
 AT_ONCE = 4  # vectors of a row that are summed at a time
+ROWS_AT_ONCE = 4  # rows that are added to sums of columns at a time
 
 SUMS_AHEAD = 2048  # bytes; the usual prefetch distance
 SUMS_CALL = Record(
@@ -113,25 +117,42 @@ class _Emitter:
 
     def _added(
         self, places: dict[str, Value], mean: Value | None, sums: Sequence[Value],
-        mask: Value | None,
+        mask: Value | None = None,
     ) -> list[Value]:  # fmt: skip
         """Add the terms of a vector of elements to the sums. mask: the lanes that exist."""
-        builder, lanes = self.builder, self.vector.count
-        x = load_as_f32(builder, places["x"], self.kernel.source, lanes, mask)
-        after = self._sums_with(x, places, mean, sums, mask)
+        builder = self.builder
+        read = [name for name in self.names if name in ("x", "diff")]
+        values = {name: self._loaded(name, places, mask) for name in read}
+        after = self._sums_with(values, places, mean, sums, mask)
         if mask is None:
             return after
         pairs = zip(after, sums, strict=True)
         return [builder.select(mask, new, old) for new, old in pairs]
 
+    def _added_pairs(
+        self, places: dict[str, Value], mean: Value | None, sums: Sequence[Value]
+    ) -> list[Value]:
+        """Add the terms of two vectors of bf16 to the sums of two: the even ones, then the odd."""
+        builder = self.builder
+        pairs = {}
+        for name in self.names:
+            stored = vir.load(builder, places[name], ir.VectorType(I32, self.vector.count), None)
+            stored.align = 2
+            pairs[name] = pair_as_f32(builder, stored)
+        after: list[Value] = []
+        for half in range(2):
+            values = {name: pair[half] for name, pair in pairs.items()}
+            held = sums[half * self.numbers : (half + 1) * self.numbers]
+            after += self._sums_with(values, places, mean, held, None)
+        return after
+
     def _sums_with(
-        self, x: Value, places: dict[str, Value], mean: Value | None, sums: Sequence[Value],
-        mask: Value | None,
+        self, values: dict[str, Value], places: dict[str, Value], mean: Value | None,
+        sums: Sequence[Value], mask: Value | None,
     ) -> list[Value]:  # fmt: skip
-        builder, kernel = self.builder, self.kernel
+        builder, kernel, x = self.builder, self.kernel, values["x"]
         if kernel.formula in ("squares", "dots"):
-            factor = x if kernel.formula == "squares" else self._diff(places, mask)
-            return [vir.multiply_add(builder, x, factor, sums[0])]
+            return [vir.multiply_add(builder, x, values.get("diff", x), sums[0])]
         if mean is None:
             size = vir.lanewise(builder, "fabs", x) if kernel.formula == "sizes" else x
             return [self._both(sums[0], size)]
@@ -141,19 +162,20 @@ class _Emitter:
             if kernel.kept:
                 vir.store(builder, term, places["y"], mask)
             return [builder.fadd(sums[0], term)]
-        term = self._diff(places, mask) if kernel.formula == "products" else deviation
+        term = values.get("diff", deviation)
         second = vir.multiply_add(builder, term, deviation, sums[1])
         return [builder.fadd(sums[0], term), second]
 
-    def _diff(self, places: dict[str, Value], mask: Value | None) -> Value:
-        """Return diff, or 0 where the tensor `mask` is 0."""
+    def _loaded(self, name: str, places: dict[str, Value], mask: Value | None) -> Value:
+        """Return a vector of x, or of diff with 0 where the tensor `mask` is 0."""
         builder, kernel = self.builder, self.kernel
-        diff = load_as_f32(builder, places["diff"], kernel.diff, self.vector.count, mask)
-        if not kernel.masked:
-            return diff
-        bits = vir.load(builder, places["mask"], vir.kind_of(diff, I8), mask)
+        kind = kernel.source if name == "x" else kernel.diff
+        value = load_as_f32(builder, places[name], kind, self.vector.count, mask)
+        if name == "x" or not kernel.masked:
+            return value
+        bits = vir.load(builder, places["mask"], vir.kind_of(value, I8), mask)
         is_set = builder.icmp_unsigned("!=", bits, vir.constant(bits.type, 0))
-        return builder.select(is_set, diff, vir.constant(diff.type, 0.0))
+        return builder.select(is_set, value, vir.constant(value.type, 0.0))
 
     def _both(self, x: Value, y: Value) -> Value:
         """Combine two sums. Of the larger or smaller one, the chain from x is short."""
@@ -166,12 +188,12 @@ class _Emitter:
         value = builder.select(builder.fcmp_ordered(sign, y, x), y, x)
         return builder.select(builder.fcmp_unordered("uno", y, y), y, value)
 
-    def _fetch(self, places: dict[str, Value]) -> None:
-        """Prefetch what is read later. Deviations are of elements that are in the cache."""
-        if self.kernel.formula != "deviations":
-            for name in set(places) - {"y"}:
-                place = vir.at(self.builder, places[name], self.args["ahead"])
-                vir.prefetch(self.builder, place)
+    def _fetch(self, places: dict[str, Value], vectors: int) -> None:
+        """Prefetch as many bytes of each tensor as are read now."""
+        for name in sorted(set(places) - {"y"}):
+            place = vir.at(self.builder, places[name], self.args["ahead"])
+            for offset in range(0, vectors * self.vector.count * self.sizes[name], LINE):
+                vir.prefetch(self.builder, vir.at(self.builder, place, offset))
 
     def _rest(
         self, count: Value, values: Sequence[Value],
@@ -199,7 +221,7 @@ class _Emitter:
     # -- columns -----------------------------------------------------------------------------------
 
     def columns(self) -> None:
-        """Emit sums of columns, which memory holds: each row is added, in the order of memory."""
+        """Emit sums of columns, which memory holds: several rows at a time are added to them."""
         builder, args = self.builder, self.args
 
         def clear(index: Value, _: Any) -> list[Value]:
@@ -207,39 +229,47 @@ class _Emitter:
                 builder.store(self.start, self._sum(number, index), align=4)
             return []
 
-        def row(index: Value, _: Any) -> list[Value]:
-            self._add_row(self._places(index))
-            return []
-
         vir.loop(builder, args["columns"], [], clear)
-        vir.loop(builder, args["rows"], [], row)
+        done = I64(0)
+        for together in (1,) if self.kernel.formula == "decays" else (ROWS_AT_ONCE, 1):
+            turns = builder.udiv(builder.sub(args["rows"], done), I64(together))
 
-    def _add_row(self, places: dict[str, Value]) -> None:
+            def turn(index: Value, _: Any, n: int = together, done: Value = done) -> list[Value]:
+                first = builder.add(done, builder.mul(index, I64(n)))
+                self._add_rows([self._places(builder.add(first, I64(i))) for i in range(n)])
+                return []
+
+            vir.loop(builder, turns, [], turn)
+            done = builder.mul(turns, I64(together))
+
+    def _add_rows(self, rows: list[dict[str, Value]]) -> None:
         builder, count, lanes = self.builder, self.args["columns"], self.vector.count
         turns = builder.udiv(count, I64(lanes))
 
         def turn(index: Value, _: Any) -> list[Value]:
-            self._add_columns(places, builder.mul(index, I64(lanes)), None)
+            self._add_columns(rows, builder.mul(index, I64(lanes)), None)
             return []
 
         def rest(mask: Value) -> list[Value]:
-            self._add_columns(places, builder.mul(turns, I64(lanes)), mask)
+            self._add_columns(rows, builder.mul(turns, I64(lanes)), mask)
             return []
 
         vir.loop(builder, turns, [], turn)
         self._rest(builder.urem(count, I64(lanes)), [], rest)
 
-    def _add_columns(self, places: dict[str, Value], column: Value, mask: Value | None) -> None:
+    def _add_columns(self, rows: list[dict[str, Value]], column: Value, mask: Value | None) -> None:
         builder = self.builder
         mean = None
         if self.has_mean:
             mean = vir.load(builder, self._at("means", column), self.vector, mask)
         targets = [self._sum(number, column) for number in range(self.numbers)]
         sums = [vir.load(builder, target, self.vector, mask) for target in targets]
-        own = self._moved(places, column)
-        if mask is None:
-            self._fetch(own)
-        for value, target in zip(self._added(own, mean, sums, mask), targets, strict=True):
+        for places in rows:
+            own = self._moved(places, column)
+            if mask is None:
+                self._fetch(own, 1)
+            sums = self._added(own, mean, sums, mask)
+        for value, target in zip(sums, targets, strict=True):
             vir.store(builder, value, target, mask)
 
     # -- rows --------------------------------------------------------------------------------------
@@ -263,6 +293,8 @@ class _Emitter:
         """Return the sums of a row: of several vectors at a time, of single ones, of the rest."""
         builder, lanes, left = self.builder, self.vector.count, self.args["columns"]
         start = vir.repeat(builder, self.start, self.vector)
+        kinds = {"x": self.kernel.source, "diff": self.kernel.diff}
+        paired = all(kinds.get(name) == "bf16" for name in self.names)
         sums = [start] * self.numbers * AT_ONCE
         for vectors in (AT_ONCE, 1):
             while len(sums) > self.numbers * vectors:
@@ -277,12 +309,13 @@ class _Emitter:
                 base: Any = base,
             ) -> list[Value]:  # fmt: skip
                 first = self._moved(base, builder.mul(index, size))
+                self._fetch(first, vectors)
                 after: list[Value] = []
-                for v in range(vectors):
-                    own = self._moved(first, lanes * v)
-                    self._fetch(own)
-                    held = state[v * self.numbers : (v + 1) * self.numbers]
-                    after += self._added(own, mean, held, None)
+                each = 2 if paired and vectors > 1 else 1
+                add = self._added_pairs if each == 2 else self._added
+                for v in range(0, vectors, each):
+                    held = state[v * self.numbers : (v + each) * self.numbers]
+                    after += add(self._moved(first, lanes * v), mean, held)
                 return after
 
             sums = vir.loop(builder, turns, sums, turn)

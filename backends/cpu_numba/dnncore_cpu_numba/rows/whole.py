@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import GroupNormalization, LayerNormalization, MemoryDesc
-from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
-from dnncore_cpu_numba.copies.typed_rows import conversion
+from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES, suits_rows
 from dnncore_cpu_numba.rows import whole_tasks
 from dnncore_cpu_numba.rows.apply_kernel import ApplyKernel
+from dnncore_cpu_numba.rows.gradient_kernel import GradientKernel
 from dnncore_cpu_numba.rows.sums_kernel import SOURCES, SumsKernel
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -61,19 +61,18 @@ class Whole:
         grain = -(-_GRAIN // (self.runs * self.count))
         if not self.per_element:
             values |= {"diff": 0, "sums": 0}
-            return Step(whole_tasks.normalize_runs, values, self.sets, grain=grain)
+            return _step(whole_tasks.normalize_runs, values, self.sets, grain)
         kind = src.desc.data_type
         apply = ApplyKernel(
             kind, result.desc.data_type, along=True, streamed=values["streamed"],
             formula="elements",
         )  # fmt: skip
-        own = {
+        values |= {
             "plain": SumsKernel("plain", True, kind).address,
             "deviations": SumsKernel("deviations", True, kind).address,
             "apply": apply.address,
-        }  # fmt: skip
-        values = {name: values[name] for name in whole_tasks.ROWS.fields if name not in own} | own
-        return Step(whole_tasks.normalize_rows, values, self.sets, grain=grain)
+        }
+        return _step(whole_tasks.normalize_rows, values, self.sets, grain)
 
     def backward(
         self, op: Any, src: Tensor, diff: Tensor, result: Tensor, rooms: dict[str, Param],
@@ -82,7 +81,18 @@ class Whole:
         """Return the step that computes the gradient of src and the sums of all parts."""
         values = self._values(op, src, diff, result, rooms, vectors)
         values |= {"diff": diff.address, "sums": sums}
-        return Step(whole_tasks.DIFFERENTIATE[self.per_element], values, self.parts, grain=1)
+        if not self.per_element:
+            return _step(whole_tasks.differentiate_runs, values, self.parts, 1)
+        source, other = src.desc.data_type, diff.desc.data_type
+        apply = ApplyKernel(
+            source, result.desc.data_type, along=True, other=other, streamed=values["streamed"],
+            formula="gradient",
+        )  # fmt: skip
+        values |= {
+            "diff_size": diff.desc.itemsize, "gradient": GradientKernel(source, other).address,
+            "apply": apply.address,
+        }  # fmt: skip
+        return _step(whole_tasks.differentiate_rows, values, self.parts, 1)
 
     def joined(self, sums: Param, shift: Param, scale: Param) -> Step:
         """Return the step that adds up the gradients of shift and scale."""
@@ -102,24 +112,21 @@ class Whole:
                 ("weight", "scale", np.float32(1)), ("shift", "shift", np.float32(0)),
             )
         }  # fmt: skip
-        read = {"x": src, **({} if diff is None else {"diff": diff})}
-        nbytes = sum(tensor.desc.nbytes for tensor in (*read.values(), result))
-        streamed = nbytes >= STREAM_BYTES
-        kind = result.desc.data_type
-        types = {
-            "x_size": src.desc.itemsize, "diff_size": 0, "load_diff": 0,
-            "y_size": result.desc.itemsize, "store": conversion("f32", kind),
-            "store_streamed": conversion("f32", kind, streamed=True) if streamed else 0,
-        }  # fmt: skip
-        for name, tensor in read.items():
-            types[f"{name}_size"] = tensor.desc.itemsize
-            types[f"load_{name}"] = conversion(tensor.desc.data_type, "f32")
-        return types | {
-            "x": src.address, "y": result.address, **rooms, **own, "runs": self.runs,
+        read = [src] if diff is None else [src, diff]
+        nbytes = sum(tensor.desc.nbytes for tensor in (*read, result))
+        streamed = nbytes >= STREAM_BYTES and suits_rows(self.count * result.desc.itemsize)
+        return {
+            "x": src.address, "y": result.address, "x_size": src.desc.itemsize,
+            "y_size": result.desc.itemsize, **rooms, **own, "runs": self.runs,
             "count": self.count, "groups": self.groups,
             "centred": op.has_mean, "streamed": streamed, "epsilon": op.epsilon,
             "sets": self.sets, "parts": self.parts, "vector": self.vector,
         }  # fmt: skip
+
+
+def _step(task: Any, values: dict[str, Any], items: int, grain: int) -> Step:
+    """Return the step of a task with those of the values that it has."""
+    return Step(task, {name: values[name] for name in task.params.fields}, items, grain=grain)
 
 
 def whole_sets(op: Any, source: MemoryDesc) -> Whole | None:

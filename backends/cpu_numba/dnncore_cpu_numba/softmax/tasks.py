@@ -231,5 +231,5 @@ def _apply(params, y, y_row, x, x_row, other, other_row, count, mean, slope, res
     APPLY_CALL.call(
         params.apply, y=y, x=x, other=other, mask=0, y_row=y_row, x_row=x_row,
         other_row=other_row, mask_row=0, rows=rows, columns=columns, mean=mean, slope=slope,
-        share=0, rest=rest, step=4, ahead=params.ahead,
+        share=0, rest=rest, weight=0, step=4, ahead=params.ahead,
     )  # fmt: skip
