@@ -48,6 +48,7 @@ SIZES = {
     "reduction.implementations:_PART": 64,
     "resampling.implementation:_MOST_ROWS": 3,
     "resampling.rows_task:MOST_SUMMED": 200,
+    "resampling.whole_images:_MOST_ITEM": 60,
     "rnn.implementations:BLOCK_KIB": 2,
     "rnn.layers:SHARED_SETS": 1,
     "rows.channels:_GRAIN": 16,

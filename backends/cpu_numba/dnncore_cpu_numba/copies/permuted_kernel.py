@@ -6,7 +6,7 @@ the source. The vector is permuted from its windows, so no element is loaded sep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ PERMUTED = Record(
     ("src_step dst_step", "bytes", "from step to step"),
     ("plane row", "bytes", "strides of summed planes and rows of the source"),
     ("targets", "address", "per vector: its place in dst in bytes; int64"),
-    ("bases", "address", "per vector, tap and window: its place in src in bytes; int64"),
+    ("bases", "address", "per vector, tap (if not shared) and window: its place in bytes; int64"),
     ("lanes", "address", "per vector, tap and lane: its place in the windows; int32"),
     ("shares", "address", "per vector, tap and lane: its weight; f32; 0 without a tap"),
     ("src_count dst_count", "count", "elements, if they are fewer than a vector has"),
@@ -50,10 +50,11 @@ class PermutedKernel(NativeKernel):
 
     is_copy: elements are copied. Otherwise taps are weighted and added in f32.
     taps: elements that are added for each element of the result, per row.
-    windows: of a tap. lanes: of a vector.
+    windows: of a tap, or of all taps if they share them. lanes: of a vector.
     is_single: the source is one row, whose weight is 1.
     ragged: some elements have fewer taps. is_short, is_narrow: src or dst has less than a vector.
     streamed: non-temporal stores, which must be aligned.
+    in_order: all vectors of a step are computed before the next step.
     """
 
     ARGUMENTS = ROW_CALL
@@ -64,22 +65,24 @@ class PermutedKernel(NativeKernel):
     is_copy: bool = False
     taps: int = 1
     windows: int = 1
+    shares_windows: bool = False
     is_single: bool = False
     ragged: bool = False
     is_short: bool = False
     is_narrow: bool = False
     streamed: bool = False
+    in_order: bool = False
     isa: Isa = BEST
 
     def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
         sizes = vir.fields(builder, vir.address(builder, args["shape"]), PERMUTED)
         src, dst = vir.address(builder, args["src"]), vir.address(builder, args["dst"])
 
-        def vector(v: Value, _: Sequence[Value]) -> list[Value]:
+        def vector(v: Value, steps: Callable[[Callable[[Value], None]], None]) -> None:
             taps = [self._tap(builder, sizes, v, t) for t in range(self.taps)]
             target = vir.at(builder, dst, _entry(builder, sizes["targets"], v))
 
-            def step(p: Value, _: Sequence[Value]) -> list[Value]:
+            def step(p: Value) -> None:
                 start = vir.at(builder, src, builder.mul(p, sizes["src_step"]))
                 if self.is_copy:
                     value = taps[0].read(start)
@@ -87,16 +90,24 @@ class PermutedKernel(NativeKernel):
                     value = self._sum(builder, args, sizes, start, taps)
                 place = vir.at(builder, target, builder.mul(p, sizes["dst_step"]))
                 self._store(builder, value, place, sizes)
+
+            steps(step)
+
+        def each(name: str, body: Callable[[Value], None]) -> None:
+            def turn(index: Value, _: Sequence[Value]) -> list[Value]:
+                body(index)
                 return []
 
-            vir.loop(builder, sizes["steps"], [], step)
-            return []
+            vir.loop(builder, sizes[name], [], turn)
 
-        vir.loop(builder, sizes["vectors"], [], vector)
+        if self.in_order:
+            each("steps", lambda p: each("vectors", lambda v: vector(v, lambda step: step(p))))
+        else:
+            each("vectors", lambda v: vector(v, lambda step: each("steps", step)))
 
     def _tap(self, builder: Builder, sizes: Any, v: Value, t: int) -> _Tap:
         number = builder.add(builder.mul(v, I64(self.taps)), I64(t))
-        return _Tap(self, builder, sizes, number)
+        return _Tap(self, builder, sizes, number, v if self.shares_windows else number)
 
     def _sum(
         self, builder: Builder, args: dict[str, Value], sizes: Any, start: Value,
@@ -165,7 +176,9 @@ def summed_rows(
 class _Tap:
     """One tap of a vector: its tables in registers."""
 
-    def __init__(self, kernel: PermutedKernel, builder: Builder, sizes: Any, number: Value) -> None:
+    def __init__(
+        self, kernel: PermutedKernel, builder: Builder, sizes: Any, number: Value, windows: Value
+    ) -> None:
         self.kernel, self.builder, self.sizes = kernel, builder, sizes
         lanes = kernel.lanes
         integers = ir.VectorType(I32, lanes)
@@ -177,7 +190,7 @@ class _Tap:
             builder.icmp_signed("==", window, vir.constant(integers, k))
             for k in range(1, kernel.windows)
         ]
-        first = builder.mul(number, I64(kernel.windows))
+        first = builder.mul(windows, I64(kernel.windows))
         self.bases = [
             _entry(builder, sizes["bases"], builder.add(first, I64(k)))
             for k in range(kernel.windows)

@@ -1,1 +1,1 @@
-"""Resampling: `implementation.py` divides the tensors, `rows_task.py` computes rows."""
+"""Resampling: `implementation.py` divides the tensors, `rows_task.py` computes rows or images."""

@@ -11,9 +11,8 @@ from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.pointers import load_i64, stack
 from dnncore_cpu_numba.codegen.task import task
-from dnncore_cpu_numba.copies.permuted_kernel import ROW_CALL
+from dnncore_cpu_numba.copies.permuted_kernel import PERMUTED, ROW_CALL
 from dnncore_cpu_numba.copies.reformat import TENSORS
-from dnncore_cpu_numba.resampling.pixel_kernel import PIXELS
 
 MOST_SUMMED = 8192  # elements of rows that are summed first
 _ROOM = MOST_SUMMED // 2  # in int64
@@ -37,7 +36,7 @@ TAPS = Record(
     ("at_once", "count", "rows of a call of the kernel"),
     ("summed_row", "bytes", "from row to row of sums"),
     ("first", "address", "`ROW_CALL` that sums input rows to a row of f32 first; or 0"),
-    ("first_shape", Many("address", PIXELS.size)),
+    ("first_shape", Many("address", PERMUTED.size), "`PERMUTED` or `PIXELS`"),
     ("one", "address", "a weight of 1"),
     ("shape", Many("address"), "of the kernel"),
 ))  # fmt: skip
