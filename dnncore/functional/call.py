@@ -171,10 +171,11 @@ def _compiled(
         try:
             plan = planner(function, typed(function, shapes, types), *options)
         except DataTypeError as error:
-            text = in_words_of(function, str(error))
-            if wide := [name for name, dtype in types.items() if dtype == np.float64]:
-                text += f"; convert arrays of float64 to float32, here {', '.join(wide)}"
-            raise DataTypeError(text) from None
+            wide = ", ".join(name for name, dtype in types.items() if dtype == np.float64)
+            raise DataTypeError(
+                f"{in_words_of(function, str(error))}; convert arrays of float64 to float32, here"
+                f" {wide}"
+            ) from None
         except DescriptorError as error:
             raise DescriptorError(in_words_of(function, str(error))) from None
         return CompiledCall(opened, plan, names)
