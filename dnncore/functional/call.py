@@ -134,10 +134,10 @@ def _exact(options: tuple[Any, ...]) -> tuple[Any, ...] | None:
                 return None
         elif kind is float:
             part = option.hex()
-        elif isinstance(option, np.number | np.bool_):
-            part = option.tobytes()
         elif kind in _IMMUTABLE:
             part = option
+        elif isinstance(option, np.number | np.bool_):
+            part = option.tobytes()
         else:
             return None
         key.append(part)
