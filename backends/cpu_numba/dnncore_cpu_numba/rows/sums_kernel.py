@@ -36,7 +36,7 @@ SOURCES = (*FLOATS, "s8", "u8")
 """Types of x in plans of sums."""
 
 AT_ONCE = 4  # vectors of a row that are summed at a time
-ROWS_AT_ONCE = 4  # rows that are added to sums of columns at a time
+ROWS_AT_ONCE = 4  # rows that are added to sums of columns at a time; for f32, memory is slower
 
 SUMS_AHEAD = 2048  # bytes; the usual prefetch distance
 SUMS_CALL = Record(
@@ -231,7 +231,8 @@ class _Emitter:
 
         vir.loop(builder, args["columns"], [], clear)
         done = I64(0)
-        for together in (1,) if self.kernel.formula == "decays" else (ROWS_AT_ONCE, 1):
+        short = self.names == ["x"] and self.sizes["x"] < 4 and self.kernel.formula != "decays"
+        for together in (ROWS_AT_ONCE, 1) if short else (1,):
             turns = builder.udiv(builder.sub(args["rows"], done), I64(together))
 
             def turn(index: Value, _: Any, n: int = together, done: Value = done) -> list[Value]:
