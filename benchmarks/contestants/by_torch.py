@@ -93,9 +93,7 @@ class Call:
         }
 
     def _found(self) -> list[tuple[str, Any, Any]]:
-        """What the last run returned for each output: its name, its descriptor, and the tensor or
-        `Converted`.
-        """
+        """The name, the descriptor and the tensor or `Converted` of each output of the last run."""
         rows = [(row.name, desc) for row, desc in self.op.tensors() if row.direction == "out"]
         (found,) = self.last
         found = found if isinstance(found, (tuple, list)) else [found]

@@ -8,6 +8,7 @@ import textwrap
 import threading
 import time
 import tracemalloc
+import types
 
 import numpy as np
 import pytest
@@ -316,6 +317,16 @@ def test_helpers_fall_asleep_and_wake(processors, moves, monkeypatch):
             assert time.monotonic() < end, "the helpers do not fall asleep"
             time.sleep(0.001)
     assert (x.numpy() == 3).all()
+
+
+def test_a_program_of_one_thread_wakes_no_helper(monkeypatch):
+    woken = []
+    sleeping = [types.SimpleNamespace(wake=lambda: woken.append(1)) for _ in range(3)]
+    monkeypatch.setattr(pool(), "asleep", sleeping)
+    pool().wake(0)
+    assert not woken
+    pool().wake(2)
+    assert len(woken) == 2
 
 
 def test_helpers_wait_longer_for_the_next_step_than_for_the_next_program():

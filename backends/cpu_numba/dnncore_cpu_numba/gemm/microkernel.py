@@ -3,11 +3,11 @@
     acc[m][j] = sum over blocks q, elements i, x < k of A_qi[m][x] * B_qi[x][j]
                                                            m < rows, j < vectors * VL
 
-`acc` is one tile in registers. With `accumulate`, C is added to it at the end: the error of a sum
-grows with its length, and so is that of one chunk of k. Then the epilogue is applied, and the tile
-is stored to C. The class of a problem (instruction set, tile, direction of A, kind of B, edge,
-epilogue) is compiled in. Sizes, strides and addresses are arguments, so that one kernel serves many
-shapes. All strides are in bytes:
+`acc` is one tile in registers, which begins at zero. With `accumulate`, C is added to it at the
+end, so that rounding errors grow with the length of a chunk of k, not with that of the whole sum.
+Then the epilogue is applied, and the tile is stored to C. The class of a problem (instruction set,
+tile, direction of A, kind of B, edge, epilogue) is compiled in. Sizes, strides and addresses are
+arguments, so that one kernel serves many shapes. All strides are in bytes:
 
     A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    contiguous along k
                             a + q * a_advance + a_offset[i] + m * 4 + x * a_stride      along rows

@@ -75,7 +75,7 @@ class Pool:
 
     def wake(self, helpers: int) -> None:
         """Wake at most this number of helpers. Does not wait until they poll for work."""
-        for helper in self.asleep[-helpers:]:
+        for helper in self.asleep[-helpers:] if helpers else ():
             helper.wake()
 
     def wait_for_work(self) -> None:

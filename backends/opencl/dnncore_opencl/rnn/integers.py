@@ -37,11 +37,14 @@ class Numbers:
         }  # fmt: skip
 
     def refused(self) -> Refused | None:
-        """Refuse scales whose inverse is infinite in f32."""
-        most = max(float(self.inverse), *(float(own.max()) for own in self.of_weights.values()))
-        if np.isfinite(most):
+        """Refuse scales with which integers represent numbers that are infinite in f32."""
+        given, most_q = self.given, np.iinfo(np.uint8).max
+        weights = min(float(own.min()) for own in (given.weights, given.projection))
+        most = max((most_q + abs(given.shift)) / given.scale, most_q / weights)
+        if most <= float(np.finfo(np.float32).max):
             return None
-        return Refused("attribute", "rnn_weights_qparams: 1 / scale must be finite in f32; got inf")
+        text = f"numbers of integers must be finite in f32; got up to {most:.3g}"
+        return Refused("attribute", f"rnn_data_qparams, rnn_weights_qparams: {text}")
 
     @property
     def of_zero(self) -> float:
