@@ -103,7 +103,7 @@ def _measure(
 
     def store(outcome: Outcome) -> None:
         title, problem = missing.pop(outcome["problem"])
-        key = f"operations {run.number}: {title}: {problem}"
+        key = f"operations {run.number}: {title}: {problem}: {outcome.get('sources', '')}"
         ledger.put(key, {"line": title, "outcome": outcome})
         click.echo(report.one_line(outcome))
         wrong.extend([outcome["problem"]] if "wrong" in outcome else [])

@@ -36,7 +36,7 @@ class Operations:
 
     number: the number of the run in its ledger.
     run: its record: goals, threads, machine.
-    rows: titles of lines and outcomes.
+    rows: titles of lines and outcomes, one for each problem of a line: the newest.
     """
 
     number: int
@@ -46,16 +46,16 @@ class Operations:
     @classmethod
     def load(cls, path: Path) -> Operations | None:
         """The newest run in a ledger, or None."""
-        found: Operations | None = None
-        current: Operations | None = None
+        found: tuple[int, dict[str, Any]] | None = None
+        newest: dict[tuple[str, str], Outcome] | None = None
         for value in Ledger(path).values():
             if "goals" in value:
-                number = found.number + 1 if found else 0
-                current = None if "programs" in value else cls(number, value, [])
-                found = current or found
-            elif current:
-                current.rows.append((value["line"], value["outcome"]))
-        return found
+                newest = None if "programs" in value else {}
+                if newest is not None:
+                    found, rows = (found[0] + 1 if found else 0, value), newest
+            elif newest is not None:
+                newest[value["line"], value["outcome"]["problem"]] = value["outcome"]
+        return found and cls(*found, [(line, row) for (line, _), row in rows.items()])
 
     @property
     def lines(self) -> list[Line]:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import operations
+from benchmarks.documents.check import _contradictory, _rows
 from benchmarks.documents.operations import Operations, section
 from benchmarks.measuring.ledger import Ledger
 from benchmarks.problems.lines import line_of, problems_of, record_of
@@ -134,7 +135,8 @@ def test_a_run_is_continued_or_measured_again(tmp_path, monkeypatch, option, rat
 
     def measured(problems, _settings, *, on_outcome):
         for problem in problems:
-            on_outcome({"problem": str(problem), "ratio": 5, "share": 0.5})
+            outcome = {"problem": str(problem), "ratio": 5, "share": 0.5, "sources": "newer"}
+            on_outcome(outcome)
 
     monkeypatch.setattr(operations, "measured", measured)
     monkeypatch.setattr(operations.report, "one_line", str)
@@ -145,3 +147,4 @@ def test_a_run_is_continued_or_measured_again(tmp_path, monkeypatch, option, rat
     assert done.exit_code == 0, done.output
     rows = Operations.load(path).rows
     assert [outcome["ratio"] for _, outcome in rows] == ratios
+    assert not list(_contradictory(path, _rows(path)))  # other sources may be faster
