@@ -17,6 +17,7 @@ PRIMITIVES = (
     "batch normalization", "inner product", "rnn", "gemm", "binary", "matmul", "resampling",
     "pooling", "reduction", "PReLU", "softmax", "layer normalization", "group normalization",
     "zero_pad", "sdpa", "gated MLP", "sparse matmul", "grouped matmul", "graph API",
+    "microkernels",
 )  # fmt: skip
 OPERATIONS = {
     name: value

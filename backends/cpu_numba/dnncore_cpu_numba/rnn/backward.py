@@ -47,6 +47,10 @@ def plan_backward(isa: Isa, plan: ProgramPlan, op: RNNBackward) -> None:
             _Side(layers, layer, side, out).plan(above[side], target)
             slopes.append(target)
         above = slopes  # type: ignore[assignment]  # only that of layer 0 may be None
+        if layer and not op.has_stacks:
+            joint = layers.both()
+            layers.add(joint, *above)
+            above = [layers.half(joint, side) for side in range(sizes.directions)]
     if sizes.directions == 2 and out["src_layer"] is not None:
         layers.add(out["src_layer"], *above)
 
@@ -77,14 +81,16 @@ class _Side:
         self._plan_steps(above)
         layers, sizes, width = self.layers, self.sizes, self.sizes.dhc
         gates, rows = sizes.gates, layers.rows
-        x = matrix(layers.given["src_layer"], 0, rows, sizes.slc)
-        if self.layer:
-            x = layers.hidden(layers.given["workspace"], self.layer - 1, self.side)
         wide = self._part("weights_layer", sizes.slc, gates * width)
         deep = self._part("weights_iter", sizes.dic, gates * width)
         assert wide is not None
         assert deep is not None
-        layers.product(transposed(layers.apart(x)), self.z, wide)
+        first = 0
+        for x in self._inputs():  # each one's columns are rows of the weights
+            count = x.desc.dims[1]
+            part = matrix(wide, first * gates * width, count, gates * width)
+            layers.product(transposed(layers.apart(x)), self.z, part)
+            first += count
         if self.is_gru:
             step, last = gates * width, 2 * width
             for x, first, count in ((self.hp, 0, last), (self.more, last, width)):
@@ -100,6 +106,14 @@ class _Side:
         if target is not None:
             weights = layers.weights("weights_layer", self.layer, self.side)
             layers.product(self.z, weights, target)
+
+    def _inputs(self) -> list[Tensor]:
+        """Return the matrices whose columns, side by side, are the input of all steps."""
+        layers = self.layers
+        if not self.layer:
+            return [matrix(layers.given["src_layer"], 0, layers.rows, self.sizes.slc)]
+        sides = [self.side] if self.op.has_stacks else range(self.sizes.directions)
+        return [layers.hidden(layers.given["workspace"], self.layer - 1, side) for side in sides]
 
     def _plan_sums(self) -> None:
         """Append the gradients of biases and peephole weights: sums over all rows."""

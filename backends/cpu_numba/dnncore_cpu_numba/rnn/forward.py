@@ -31,12 +31,15 @@ def plan_forward(isa: Isa, plan: ProgramPlan, op: RNNForward) -> None:
     for layer in range(sizes.layers):
         last = layer == sizes.layers - 1
         above = []
+        joint = None if op.has_stacks or last else layers.both()
         for side in range(sizes.directions):
             out = _target(layers, dst, side) if last else None
+            if joint is not None:
+                out = out or layers.half(joint, side)
             out = out or matrix(layers.room(layers.rows, sizes.dic), 0, layers.rows, sizes.dic)
             _plan_side(layers, plan, layer, side, below[side], out, finals)
             above.append(out)
-        below = above
+        below = above if joint is None else [joint] * sizes.directions
     if op.direction == "bidirectional_sum":
         layers.add(dst, *below)
 

@@ -35,8 +35,6 @@ class Recurrent(Implementation[RNN]):
 
     def accept(self, op: RNN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept all cells, in layouts with strides."""
-        if not op.has_stacks:
-            return Refused("shape", "takes no src_layer of both directions: SLC must be DIC")
         if attr.post_ops:
             return Refused("attribute", f"takes no post-ops; got {len(attr.post_ops)}")
         if 0 in (op.sizes.dhc, op.sizes.slc, op.sizes.dic):

@@ -63,14 +63,21 @@ def plan_integers(isa: Isa, plan: ProgramPlan, op: RNNForward, attr: Attributes)
     rows, dic = layers.rows, sizes.dic
     below = [_matrix(layers.given["src_layer"], 0, rows, sizes.slc)] * sizes.directions
     for layer in range(sizes.layers):
+        last = layer == sizes.layers - 1
+        joint = None
+        if not last and not op.has_stacks:
+            joint = _matrix(cells.room(rows, sizes.slc), 0, rows, sizes.slc)
         above = []
         for side in range(sizes.directions):
-            out = _matrix(cells.room(rows, dic), 0, rows, dic)
-            if layer == sizes.layers - 1 and op.direction != "bidirectional_sum":
+            if joint is not None:
+                out = _matrix(joint, side * dic, rows, dic, sizes.slc)
+            else:
+                out = _matrix(cells.room(rows, dic), 0, rows, dic)
+            if last and op.direction != "bidirectional_sum":
                 out = _matrix(dst, side * dic, rows, dic, dst.desc.dims[2])
             cells.plan_side(layer, side, below[side], out, finals)
             above.append(out)
-        below = above
+        below = above if joint is None else [joint] * sizes.directions
     if op.direction == "bidirectional_sum":
         parts = [cells.as_numbers(own) for own in below]
         total = layers.room(rows, dic)

@@ -89,6 +89,15 @@ class Layers:
         """Return a part of the scratchpad."""
         return self.plan.scratch(MemoryDesc(dims))
 
+    def both(self) -> Tensor:
+        """Return room for what a layer reads of both directions of the layer below."""
+        return matrix(self.room(self.rows, self.sizes.slc), 0, self.rows, self.sizes.slc)
+
+    def half(self, joint: Tensor, side: int) -> Tensor:
+        """Return the columns of a direction in what a layer reads of both."""
+        dic = self.sizes.dic
+        return matrix(joint, side * dic, self.rows, dic, joint.desc.strides[0])
+
     def zeros(self, count: int) -> Tensor:
         """Return constant zeros."""
         return Tensor(Table(np.zeros(max(count, 1), np.float32)), MemoryDesc((count,)))
