@@ -22,6 +22,7 @@ SIZES = {
     "copies.gather:GRAIN": 16,
     "copies.gather:LONGEST_AXIS": 64,
     "copies.reformat:_GRAIN": 16,
+    "copies.reformat:_LINES": 0,
     "copies.reformat:_LONGEST": 16,
     "copies.reformat:_LONG_ROW": 16,
     "copies.reformat:_TILE": 64,

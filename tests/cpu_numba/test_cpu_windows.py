@@ -340,6 +340,19 @@ def test_streamed_copies(types, tags):
     check(CPU, dnn.Reorder(src=src, dst=dst))
 
 
+@pytest.mark.usefixtures("everything_streamed")
+@pytest.mark.parametrize("types", [("f32", "f32"), ("f32", "bf16"), ("u8", "f32"), ("s8", "u8")])
+@pytest.mark.parametrize("channels", [(104, 152), (67, 301, 64), (300, 1, 299)])
+def test_streamed_rows_that_begin_and_end_within_a_line(types, channels):
+    src_type, dst_type = types
+    sources = [dnn.MemoryDesc((2, count, 3, 5), src_type, "acdb") for count in channels]
+    dst = dnn.MemoryDesc((2, sum(channels), 3, 5), dst_type, "acdb")
+    if src_type == dst_type:
+        check(CPU, dnn.Concat(axis=1, srcs=sources, dst=dst))
+    place = dst.submemory((2, channels[0], 3, 5), (0, channels[-1] // 2, 0, 0))
+    check(CPU, dnn.Reorder(src=sources[0], dst=place))
+
+
 # -- maxima among NaN ------------------------------------------------------------------------------
 
 

@@ -21,11 +21,12 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
+from dnncore_cpu_numba.codegen.nontemporal import LINE, elements_before_lines, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 
 _SHORTEST = 4  # least elements of a vector
+_ROWS_AHEAD = 4  # prefetch distance in rows of dst, of the lines that rows share
 SIDE = 16  # rows and columns of a block that is transposed
 COPY_CALL = Record(
     "copy kernel", ("src dst", "address"), ("shape", "address", "a `ROWS` or a `TRANSPOSED`")
@@ -49,6 +50,7 @@ class CopyKernel(NativeKernel):
     """A class of kernels, from one data type to another.
 
     streamed: whole vectors use non-temporal stores. They must be aligned.
+    ragged: rows may begin and end within a cache line. Only their whole lines are streamed.
     flipped: the highest bit of each byte is inverted. This adds 128 to s8 and converts to u8.
     fetches: src is prefetched for whole vectors of rows.
     """
@@ -60,6 +62,7 @@ class CopyKernel(NativeKernel):
     source: str
     target: str
     streamed: bool = False
+    ragged: bool = False
     flipped: bool = False
     fetches: bool = False
 
@@ -102,12 +105,36 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
         place = vir.address(builder, target)
         _store(builder, value, place, None, streamed=kernel.streamed)
 
-    def copied(count: int, places: Sequence[Value]) -> None:
+    def copied(count: int, places: Sequence[Value], columns: Value | None = None) -> None:
         def move(column: Value) -> None:
             source, target = advanced(places, column, "column")
             write(read(count, source), target)
 
-        each(builder, sizes["columns"], count, move)
+        each(builder, sizes["columns"] if columns is None else columns, count, move)
+
+    def fetch_shared(target: Value, head: Value, tail: Value) -> None:
+        """Prefetch the lines that later rows share. A store waits for them, and others for it."""
+        first = builder.mul(I64(_ROWS_AHEAD), sizes["dst_row"])
+        size = I64(vir.bytes_of(elements[1]))
+        end = builder.add(first, builder.mul(builder.sub(sizes["columns"], I64(1)), size))
+        for is_shared, own, other in ((head, first, end), (tail, end, first)):
+            none = builder.icmp_signed("==", is_shared, I64(0))
+            place = vir.at(builder, target, builder.select(none, other, own))
+            vir.prefetch(builder, place, write=True)
+
+    def copied_lines(count: int, places: Sequence[Value]) -> None:
+        """Copy elements one by one before the first whole line of dst and after the last one."""
+        target = vir.address(builder, places[1])
+        size = vir.bytes_of(elements[1])
+        head = elements_before_lines(builder, target, size, sizes["columns"])
+        rest = builder.sub(sizes["columns"], head)
+        tail = builder.and_(rest, I64(count - 1))
+        body = builder.sub(rest, tail)
+        fetch_shared(target, head, tail)
+        copied(1, places, head)
+        with builder.if_then(builder.icmp_signed(">", body, I64(0))):
+            copied(count, advanced(places, head, "column"), body)
+        copied(1, advanced(places, builder.add(head, body), "column"), tail)
 
     def spread(count: int, places: Sequence[Value]) -> None:
         scalar = builder.extract_element(read(1, places[0]), I32(0))
@@ -140,7 +167,10 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
 
     with builder.if_else(dense) as (contiguous, others):
         with contiguous:
-            vectors(lanes)
+            if kernel.ragged:
+                planes(copied_lines, lanes)
+            else:
+                vectors(lanes)
         with others, builder.if_else(builder.and_(repeated, enough)) as (repeats, singles):
             with repeats:
                 planes(spread, lanes)

@@ -24,6 +24,7 @@ _TILE = 1 << 14  # most elements of a tile of rows: small enough that each threa
 _PAGES = 16  # most rows of a tile that may be on different pages
 _LONG_ROW = 1024  # elements; in rows of this length, the prefetch distance along the row
 _STEPS_AHEAD = 32  # prefetch distance in rows or planes; measured: 1.6 times as fast on 51 MB
+_LINES = 4  # least lines of a row that begins within a line, so that most of it is streamed
 _GRAIN = 16384  # least elements of a part: a core copies them in the time of a launch
 _STILL = Loop(1, (0, 0))
 TENSORS = Record("tensors of a copy", ("dst src", "address"))
@@ -54,7 +55,8 @@ def copies_of_nests(
 @task(Record(
     "copies of tiles",
     ("nest", Pointer(NEST)),
-    ("kernel streamed", "address", "`COPY_CALL`; the second one if dst is a whole line"),
+    ("kernel streamed", "address", "`COPY_CALL`; the second one if dst is so aligned"),
+    ("alignment", "bytes", "of dst for the second kernel"),
     ("starts", TENSORS),
     ("same", "flag", "whether the elements keep their type and order"),
     ("shape", Many("address"), "of `SHAPES`"),
@@ -65,7 +67,7 @@ def _copy(params, begin, end):
     seek(params.nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
         dst, src = tensors.dst, tensors.src
-        streams = params.streamed != 0 and dst % LINE == 0
+        streams = params.streamed != 0 and dst % params.alignment == 0
         kernel = params.streamed if streams else params.kernel
         if src != dst or params.same == 0:
             COPY_CALL.call(kernel, src=src, dst=dst, shape=params.shape)
@@ -74,18 +76,22 @@ def _copy(params, begin, end):
 
 def _step(
     kind: Literal["rows", "transposed"], part: Nest, outer: Nest, dst: Tensor, src: Tensor,
-    shape: Mapping[str, Any], *, aligned: bool, flipped: bool,
+    shape: Mapping[str, Any], *, aligned: bool, flipped: bool, long: bool = False,
 ) -> Step:  # fmt: skip
     """Return a step of tiles.
 
     aligned: all vectors of dst's tiles are aligned cache lines if the first address is aligned.
+    long: each row of dst has several whole lines.
     """
     types = src.desc.data_type, dst.desc.data_type
     kernel, streamed = CopyKernel(kind, *types, flipped=flipped), 0
-    if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
-        streamed = CopyKernel(kind, *types, streamed=True, flipped=flipped, fetches=True).address
+    if (aligned or long) and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
+        streamed = CopyKernel(
+            kind, *types, streamed=True, ragged=not aligned, flipped=flipped, fetches=True
+        ).address
     values = walked(outer, {"dst": dst, "src": src}) | {
         "kernel": kernel.address, "streamed": streamed,
+        "alignment": LINE if aligned else dst.desc.itemsize,
         "same": types[0] == types[1] and not flipped, "shape": SHAPES[kind].pack(shape),
     }  # fmt: skip
     grain = -(-_GRAIN * outer.size // max(1, part.size))
@@ -107,10 +113,15 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step:
         shape[f"src_{name}"] = loop.strides[SRC] * sizes[SRC]
         shape[f"dst_{name}"] = loop.strides[DST] * sizes[DST]
     strides = [loop.strides[DST] for loop in (*others, *loops)]
-    whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
-    aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
+    row, dense = columns.extent * sizes[DST], columns.strides == (1, 1)
+    aligned = (
+        dense and row % LINE == 0 and all(stride * sizes[DST] % LINE == 0 for stride in strides)
+    )
     outer = Nest(nest.offsets, tuple(loops))
-    return _step("rows", nest, outer, dst, src, shape, aligned=aligned, flipped=flipped)
+    return _step(
+        "rows", nest, outer, dst, src, shape,
+        aligned=aligned, flipped=flipped, long=dense and row >= _LINES * LINE,
+    )  # fmt: skip
 
 
 def _ahead(columns: Loop, rows: Loop, planes: Loop) -> int:
