@@ -10,6 +10,7 @@ import dnncore as dnn
 
 CPU = dnn.engine("cpu")
 SIZES = {
+    "codegen.nontemporal:SHORTEST_ROW": 64,
     "codegen.nontemporal:STREAM_BYTES": 0,
     "convolution.brgemm_weights:BORDERED_BYTES": 1,
     "convolution.brgemm_weights:REDUCTION": 12,
@@ -22,7 +23,6 @@ SIZES = {
     "copies.gather:GRAIN": 16,
     "copies.gather:LONGEST_AXIS": 64,
     "copies.reformat:_GRAIN": 16,
-    "copies.reformat:_LINES": 0,
     "copies.reformat:_LONGEST": 16,
     "copies.reformat:_LONG_ROW": 16,
     "copies.reformat:_TILE": 64,

@@ -20,7 +20,9 @@ STREAM_BYTES = 32 << 20
 Measured for one and for two inputs, with a last-level cache of 32 MB: such stores are twice as slow
 if the next call finds the tensors in the cache, and 1.3 times as fast otherwise."""
 LINE = 64  # bytes of a cache line
-LONG_ROW = 4096  # bytes of a row for which a line that two rows share costs little
+SHORTEST_ROW = 4 * LINE  # least bytes of a row that shares lines, so that most of it is streamed
+LONG_ROW = 4096  # the same where each element of a shared line costs a branch
+ROWS_AHEAD = 4  # prefetch distance in rows, of lines that rows share
 _LANES = vir.vector_of(LINE // 4)
 
 
@@ -41,12 +43,30 @@ def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction, align: int = LIN
         builder.position_at_end(store.parent)
 
 
-def suits_rows(nbytes: int) -> bool:
+def suits_rows(nbytes: int, size: int) -> bool:
     """Return whether stores of contiguous rows of this size may be non-temporal.
 
-    If rows share a line, two kinds of stores write it, which takes as long as 30 whole lines.
+    size: bytes of an element. Before AVX-512, masks of small elements cost a branch per lane.
+    The kernel must store the elements of shared lines in the ordinary way, and prefetch the lines.
     """
-    return nbytes % LINE == 0 or nbytes >= LONG_ROW
+    has_masks = size >= 4 or "avx512f" in BEST.x86
+    return nbytes % LINE == 0 or nbytes >= (SHORTEST_ROW if has_masks else LONG_ROW)
+
+
+def prefetch_shared_lines(
+    builder: ir.IRBuilder, y: vir.Value, step: vir.Value, nbytes: vir.Value
+) -> None:
+    """Emit prefetches of the lines that a later row shares with the rows before and after it.
+
+    y: a pointer to the present row. step: bytes from row to row. nbytes: bytes of a row.
+    All stores wait for an ordinary store whose line is not in the cache. Measured: with these
+    prefetches, copies of rows of 416 bytes take half the time.
+    """
+    begin = vir.at(builder, y, builder.mul(step, vir.I64(ROWS_AHEAD)))
+    for place in (begin, vir.at(builder, begin, nbytes)):
+        within = builder.and_(builder.ptrtoint(place, vir.I64), vir.I64(LINE - 1))
+        with builder.if_then(builder.icmp_signed("!=", within, vir.I64(0))):
+            vir.prefetch(builder, place, write=True)
 
 
 @device

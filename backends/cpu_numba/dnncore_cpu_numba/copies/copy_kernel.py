@@ -21,12 +21,16 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE, elements_before_lines, mark_streamed
+from dnncore_cpu_numba.codegen.nontemporal import (
+    LINE,
+    elements_before_lines,
+    mark_streamed,
+    prefetch_shared_lines,
+)
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 
 _SHORTEST = 4  # least elements of a vector
-_ROWS_AHEAD = 4  # prefetch distance in rows of dst, of the lines that rows share
 SIDE = 16  # rows and columns of a block that is transposed
 COPY_CALL = Record(
     "copy kernel", ("src dst", "address"), ("shape", "address", "a `ROWS` or a `TRANSPOSED`")
@@ -112,16 +116,6 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
 
         each(builder, sizes["columns"] if columns is None else columns, count, move)
 
-    def fetch_shared(target: Value, head: Value, tail: Value) -> None:
-        """Prefetch the lines that later rows share. A store waits for them, and others for it."""
-        first = builder.mul(I64(_ROWS_AHEAD), sizes["dst_row"])
-        size = I64(vir.bytes_of(elements[1]))
-        end = builder.add(first, builder.mul(builder.sub(sizes["columns"], I64(1)), size))
-        for is_shared, own, other in ((head, first, end), (tail, end, first)):
-            none = builder.icmp_signed("==", is_shared, I64(0))
-            place = vir.at(builder, target, builder.select(none, other, own))
-            vir.prefetch(builder, place, write=True)
-
     def copied_lines(count: int, places: Sequence[Value]) -> None:
         """Copy elements one by one before the first whole line of dst and after the last one."""
         target = vir.address(builder, places[1])
@@ -130,7 +124,8 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
         rest = builder.sub(sizes["columns"], head)
         tail = builder.and_(rest, I64(count - 1))
         body = builder.sub(rest, tail)
-        fetch_shared(target, head, tail)
+        nbytes = builder.mul(sizes["columns"], I64(size))
+        prefetch_shared_lines(builder, target, sizes["dst_row"], nbytes)
         copied(1, places, head)
         with builder.if_then(builder.icmp_signed(">", body, I64(0))):
             copied(count, advanced(places, head, "column"), body)

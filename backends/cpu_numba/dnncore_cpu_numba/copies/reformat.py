@@ -11,7 +11,7 @@ import numpy as np
 
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, Loop, Nest, advance, nests, seek
-from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
+from dnncore_cpu_numba.codegen.nontemporal import LINE, SHORTEST_ROW, STREAM_BYTES
 from dnncore_cpu_numba.codegen.pointers import stack
 from dnncore_cpu_numba.codegen.task import task
 from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, SHAPES, SIDE, CopyKernel
@@ -24,7 +24,6 @@ _TILE = 1 << 14  # most elements of a tile of rows: small enough that each threa
 _PAGES = 16  # most rows of a tile that may be on different pages
 _LONG_ROW = 1024  # elements; in rows of this length, the prefetch distance along the row
 _STEPS_AHEAD = 32  # prefetch distance in rows or planes; measured: 1.6 times as fast on 51 MB
-_LINES = 4  # least lines of a row that begins within a line, so that most of it is streamed
 _GRAIN = 16384  # least elements of a part: a core copies them in the time of a launch
 _STILL = Loop(1, (0, 0))
 TENSORS = Record("tensors of a copy", ("dst src", "address"))
@@ -120,7 +119,7 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor, *, flipped: bool) -> Step:
     outer = Nest(nest.offsets, tuple(loops))
     return _step(
         "rows", nest, outer, dst, src, shape,
-        aligned=aligned, flipped=flipped, long=dense and row >= _LINES * LINE,
+        aligned=aligned, flipped=flipped, long=dense and row >= SHORTEST_ROW,
     )  # fmt: skip
 
 

@@ -24,7 +24,12 @@ from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.exponentials import decay, exp
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE, elements_before_lines, mark_streamed
+from dnncore_cpu_numba.codegen.nontemporal import (
+    LINE,
+    elements_before_lines,
+    mark_streamed,
+    prefetch_shared_lines,
+)
 from dnncore_cpu_numba.codegen.type_conversion import STORED, from_f32, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I8, I64, Builder, Value
 
@@ -122,6 +127,8 @@ class _Emitter:
         }
         begin = I64(0)
         if self.kernel.streamed:
+            nbytes = builder.mul(columns, I64(self.sizes["y"]))
+            prefetch_shared_lines(builder, places["y"], self.args["y_row"], nbytes)
             begin = elements_before_lines(builder, places["y"], self.sizes["y"], columns)
             self._span(I64(0), begin, places, numbers, streamed=False)
         self._span(begin, columns, places, numbers, streamed=self.kernel.streamed)

@@ -278,8 +278,9 @@ class Application:
         mask = mask if "mask" in tensors else ""
         steps: list[Step] = []
         for tile in self.tiles:
-            row = tensors["y"].desc.itemsize * tile.columns.extent * tile.fold
-            streamed = is_streamed(tensors["y"]) and suits_rows(row)
+            size = tensors["y"].desc.itemsize
+            row = size * tile.columns.extent * tile.fold
+            streamed = is_streamed(tensors["y"]) and suits_rows(row, size)
             kernel = ApplyKernel(
                 kinds["x"], kinds["y"], tile.along, kinds.get("other", ""), "share" in tensors,
                 mask, relu, streamed,

@@ -17,7 +17,12 @@ from llvmlite import ir
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE, elements_before_lines, mark_streamed
+from dnncore_cpu_numba.codegen.nontemporal import (
+    LINE,
+    elements_before_lines,
+    mark_streamed,
+    prefetch_shared_lines,
+)
 from dnncore_cpu_numba.codegen.type_conversion import STORED, from_f32, load_as_f32
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 from dnncore_cpu_numba.rows.sums_kernel import SUMS_CALL
@@ -93,6 +98,8 @@ class _Emitter:
         sections = [(16, columns), (4, columns), (1, columns)]
         if self.kernel.streamed:
             size = self.sizes["y"]
+            nbytes = builder.mul(columns, I64(size))
+            prefetch_shared_lines(builder, places["y"], self.args["y_row"], nbytes)
             head, line = elements_before_lines(builder, places["y"], size, columns), LINE // size
             sections = [(4, head), (1, head), (line, columns), *sections]
         for number, (lanes, end) in enumerate(sections):

@@ -114,7 +114,8 @@ class Whole:
         }  # fmt: skip
         read = [src] if diff is None else [src, diff]
         nbytes = sum(tensor.desc.nbytes for tensor in (*read, result))
-        streamed = nbytes >= STREAM_BYTES and suits_rows(self.count * result.desc.itemsize)
+        size = result.desc.itemsize
+        streamed = nbytes >= STREAM_BYTES and suits_rows(self.count * size, size)
         return {
             "x": src.address, "y": result.address, "x_size": src.desc.itemsize,
             "y_size": result.desc.itemsize, **rooms, **own, "runs": self.runs,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dnncore_cpu_numba.codegen.call_schema import Record
-from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream_row
+from dnncore_cpu_numba.codegen.nontemporal import ROWS_AHEAD, prefetch, stream_row
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_f64, stack, store_f32, store_f64
 from dnncore_cpu_numba.codegen.task import device, exact, task
 from dnncore_cpu_numba.rows.apply_kernel import APPLY_AHEAD, APPLY_CALL
@@ -146,9 +146,9 @@ def normalize_rows(params, begin, end):
     room, ahead = stack(4), params.x_size * params.count
     if ahead > NEXT_ROW:
         ahead = APPLY_AHEAD
+    row = params.y_size * params.count
     for item in range(begin, end):
-        x = params.x + params.x_size * params.count * item
-        y = params.y + params.y_size * params.count * item
+        x, y = params.x + params.x_size * params.count * item, params.y + row * item
         mean, variance = _statistics_of(params, x, room)
         store_f32(params.mean, item, np.float32(mean))
         store_f32(params.variance, item, np.float32(variance))
@@ -156,7 +156,7 @@ def normalize_rows(params, begin, end):
         root = np.sqrt(variance + np.float64(params.epsilon))
         store_f32(room, 1, np.float32(1.0 / root))
         APPLY_CALL.call(
-            params.apply, y=y, x=x, other=0, mask=0, y_row=0, x_row=0, other_row=0, mask_row=0,
+            params.apply, y=y, x=x, other=0, mask=0, y_row=row, x_row=0, other_row=0, mask_row=0,
             rows=1, columns=params.count, mean=room, slope=room + 4, share=params.weight,
             rest=params.shift, weight=0, step=0, ahead=ahead,
         )  # fmt: skip
@@ -178,6 +178,8 @@ def normalize_runs(params, begin, end):
         channel = item % params.groups * runs
         for run in range(runs):
             own = 4 * (channel + run)
+            if params.streamed != 0:
+                prefetch(y + 4 * count * (run + ROWS_AHEAD), 1)
             for start in range(run * count, (run + 1) * count, CHUNK):
                 width = min(CHUNK, (run + 1) * count - start)
                 source, target = x + 4 * start, y + 4 * start
@@ -244,6 +246,8 @@ def differentiate_runs(params, begin, end):
             average, slope = np.float32(total / size), np.float32(product / size) * factor
             for run in range(runs):
                 own = 4 * (channel + run)
+                if params.streamed != 0:
+                    prefetch(y + 4 * count * (run + ROWS_AHEAD), 1)
                 for start in range(run * count, (run + 1) * count, CHUNK):
                     width = min(CHUNK, (run + 1) * count - start)
                     target = y + 4 * start
