@@ -78,6 +78,14 @@ class TestValues:
         assert np.isfinite(found).all()
         assert found[0].all()
 
+    @pytest.mark.parametrize("queries", [1, 5])
+    def test_a_mask_of_the_lowest_finite_numbers_excludes_no_key(self, queries):
+        """Only -inf does. Programs give padded queries such masks."""
+        q, k, v = normal(queries, 8), normal(40, 8), normal(40, 4)
+        lowest = np.full((queries, 40), np.finfo(np.float32).min)
+        found = F.scaled_dot_product_attention(q, k, v, lowest)
+        np.testing.assert_allclose(found, np.tile(v.mean(0), (queries, 1)), atol=1e-6)
+
     def test_scores_of_any_size(self):
         q, k, v = normal(4, 8) * 1e4, normal(50, 8) * 1e4, normal(50, 3)
         best = (q.astype(float) @ k.T.astype(float)).argmax(1)
@@ -121,6 +129,28 @@ def test_gradients_are_those_of_torch():
     dst.backward(t["diff_dst"].detach())
     for name in names:
         assert np.allclose(diffs[f"diff_{name}"].numpy(), t[name].grad.numpy(), atol=1e-5), name
+
+
+@pytest.mark.parametrize("impl", ["cpu_numba:*", "reference:*"])
+def test_gradients_with_a_mask_of_the_lowest_finite_numbers(impl):
+    """A weight is exp(score - lse), and lse of equal scores is the score, rounded to f32."""
+    if impl.startswith("cpu_numba"):
+        pytest.importorskip("dnncore_cpu_numba.attention")
+    engine, desc = dnn.engine("cpu"), dnn.MemoryDesc((1, 1, 6, 4))
+    fields = dict.fromkeys(("queries", "keys", "values", "dst"), desc)
+    fields["mask"] = dnn.MemoryDesc((1, 1, 1, 6))
+    own = dict.fromkeys(("diff_dst", "diff_queries", "diff_keys", "diff_values"), desc)
+    pd = dnn.PrimitiveDesc(dnn.AttentionBackward(**fields, **own), engine, impl=impl)
+    arrays = {n: normal(*desc.dims) for n in ("queries", "keys", "values", "dst", "diff_dst")}
+    arrays["mask"] = np.full((1, 1, 1, 6), np.finfo(np.float32).min)
+    lse = np.full((1, 1, 6, 1), np.finfo(np.float32).min)
+    memories = {n: dnn.Memory.from_numpy(a) for n, a in arrays.items()}
+    memories["workspace"] = dnn.Memory.from_numpy(lse)
+    for name in ("diff_queries", "diff_keys", "diff_values"):
+        memories[name] = dnn.Memory(desc, engine)
+    pd.primitive().execute(engine.stream(), **memories).wait()
+    sums = np.broadcast_to(arrays["diff_dst"].sum(2, keepdims=True), desc.dims)
+    np.testing.assert_allclose(memories["diff_values"].numpy(), sums, rtol=1e-5, atol=1e-6)
 
 
 # -- the operation ---------------------------------------------------------------------------------

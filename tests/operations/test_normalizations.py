@@ -140,6 +140,16 @@ def test_the_hint_of_a_gradient_writes_statistics(shape):
     dnn.PrimitiveDesc(given[1], cpu, hint=inference, impl="reference:*")
 
 
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_gradients_of_images_of_one_element_with_given_statistics(impl):
+    op = the("--gnorm --dir=BWD_D --flags=G g1mb3ic1iw1")
+    src, diff, mean, variance = (np.float32([1, 2, 3]) + n for n in range(4))
+    got = run(op, impl, src=src.reshape(3, 1, 1), diff_dst=diff.reshape(3, 1, 1),
+              mean=mean.reshape(3, 1), variance=variance.reshape(3, 1))  # fmt: skip
+    right = diff / np.sqrt(variance + np.float32(op.epsilon))
+    np.testing.assert_allclose(got["diff_src"].ravel(), right, rtol=1e-6)
+
+
 PADDED_IMAGES = [
     f"--gnorm --dir={direction} --stag={src} --dtag={dst} {shape}"
     for direction in ("FWD_D", "BWD_D")

@@ -23,6 +23,7 @@ _BUFFER, _ROOM = ROWS * COLUMNS // 2, ROWS * DEPTH // 2  # int64
 _PER_ROW, _PER_COLUMN = ROWS // 2, COLUMNS // 2
 _ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32("-inf")
 _LARGEST = np.float32("inf")
+_LEAST = np.float32(-3.4e38)  # to the base 2; its product by _LN2 and _LOG2_E is the same number
 _LOG2_E, _LN2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
 
 STRIDES = Record("strides of a tensor", ("n head row column", "elements"))
@@ -175,6 +176,12 @@ def forward(params, begin, end):
 
 
 @device
+def _to_base_2(x):
+    """Return a mask or lse to the base 2. Finite numbers stay finite."""
+    return x if x == _LOWEST else max(x * _LOG2_E, _LEAST)
+
+
+@device
 def adjust(params, x, rows, n, head, first, start, count):
     """Add the mask to scores. Those of keys that a query does not see become -inf."""
     step = params.mask_strides.column
@@ -184,7 +191,7 @@ def adjust(params, x, rows, n, head, first, start, count):
         if params.has_mask:
             mask = params.mask + 4 * (place(params.mask_strides, n, head, query) + start * step)
             for c in range(visible):
-                store_f32(row, c, load_f32(row, c) + load_input(mask, c * step) * _LOG2_E)
+                store_f32(row, c, load_f32(row, c) + _to_base_2(load_input(mask, c * step)))
         for c in range(visible, (count + STEP - 1) // STEP * STEP):
             store_f32(row, c, _LOWEST)
 
@@ -300,7 +307,7 @@ def _numbers(params, place, count, lse, mean):
     """Copy lse, to the base 2, and the means of queries. -inf becomes inf: weights are 0."""
     for i in range(count):
         own = load_f32(params.lse, place + i)
-        store_f32(lse, i, _LARGEST if own == _LOWEST else own * _LOG2_E)
+        store_f32(lse, i, _LARGEST if own == _LOWEST else _to_base_2(own))
         store_f32(mean, i, load_f32(params.mean, place + i))
 
 
@@ -316,7 +323,8 @@ def _add_mask(params, weights, rows, n, head, first, start, count):
         mask = params.mask + 4 * (n * strides.n + head * strides.head)
         mask += 4 * ((first + r) * row_step + start * step)
         for c in range(count):
-            store_f32(row, c, load_f32(row, c) * factor + load_input(mask, c * step) * _LOG2_E)
+            own = _to_base_2(load_input(mask, c * step))
+            store_f32(row, c, load_f32(row, c) * factor + own)
 
 
 @device

@@ -44,9 +44,10 @@ class Channels:
             return statistic.seen_as(self.desc), []
         return room, copied(room, statistic)
 
-    def zeros(self) -> Tensor:
-        """Return zeros per channel."""
-        return Tensor(Table(np.zeros(self.vector[1], np.float32)), MemoryDesc(self.vector, "f32"))
+    def zeros(self, desc: MemoryDesc | None = None) -> Tensor:
+        """Return zeros. desc: by default the layout of scale and shift."""
+        desc = desc or MemoryDesc(self.vector, "f32")
+        return Tensor(Table(np.zeros(desc.nelems, np.float32)), desc)
 
 
 class ForwardByChannels:
@@ -118,7 +119,7 @@ class BackwardByChannels:
         elif "mask" in given:  # it selects elements of `other` only
             return None
         else:
-            tensors |= {"x": diff, "mean": self.channels.zeros().desc}
+            tensors |= {"x": diff, "mean": desc}
         return Application.planned(op.src.dims, tensors)
 
     def steps(self, named: Tensors, result: Tensor, shift: Tensor, scale: Tensor) -> Iterator[Step]:
@@ -166,7 +167,8 @@ class BackwardByChannels:
         tensors = {**read, "y": target, "rest": self.rest}
         diff = tensors.pop("diff")
         if self.plan.op.use_global_stats:
-            tensors |= {"x": diff, "mean": self.channels.zeros(), "slope": self.share}
+            zeros = self.channels.zeros(self.channels.desc)
+            tensors |= {"x": diff, "mean": zeros, "slope": self.share}
         else:
             tensors |= {"mean": mean, "slope": self.slope, "other": diff, "share": self.share}
         return self.application.steps(tensors)
