@@ -102,6 +102,7 @@ from dnncore.functional.eltwise import (
     swish,
     tanh,
 )
+from dnncore.functional.keywords import with_suggestions
 from dnncore.functional.linear import linear
 from dnncore.functional.lrn import lrn
 from dnncore.functional.matmul import matmul
@@ -239,6 +240,8 @@ ELSEWHERE = {
 
 for _name in ELSEWHERE:  # a submodule would hide the message
     globals().pop(_name, None)
+for _name in __all__:
+    globals()[_name] = with_suggestions(globals()[_name], __name__)
 
 
 def __getattr__(name: str) -> NoReturn:

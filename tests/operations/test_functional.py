@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import itertools
+import pickle
 import pkgutil
 import re
 import subprocess
@@ -19,6 +20,7 @@ import dnncore as dnn
 from dnncore import functional as F
 from dnncore import observers
 from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.functional import keywords
 from dnncore.observers import Observer
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(F.__path__))
@@ -114,6 +116,49 @@ def test_the_table_of_torchs_names_is_right():
         assert not {*re.findall(r"\w+", theirs)} & arguments - {"bias"}, theirs
         first = re.split("[ =;:]", ours.replace(", ", ","))[0].split(",")
         assert {*first} - {"which", "none"} <= arguments, ours
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda x: F.softmax(x, dim=1), "here it is axis"),
+        (lambda x: F.softmax(input=x), "here it is src"),
+        (lambda x: F.layer_norm(x, weight=x[0]), "here it is scale"),
+        (lambda x: F.linear(x, weight=x), "here it is weights"),
+        (lambda x: F.conv1d(x[None], x[None], dilation=2), "here it is dilations=dilation - 1"),
+        (lambda x: F.deconv1d(x[None], x[None], output_padding=1), r"pass padding=\[\(p, p - "),
+        (lambda x: F.relu(x, alfa=1), r"did you mean alpha\?"),
+        (lambda x: F.relu(x, nothing=1), "it takes src, alpha, engine"),
+    ],
+)
+def test_unknown_options_lead_to_ours(call, hint):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '[a-z_]+'; {hint}") as found:
+        call(np.ones((2, 3), np.float32))
+    assert found.value.__cause__ is None
+
+
+def test_suggested_options_exist():
+    arguments = {name for f in F.__all__ for name in inspect.signature(getattr(F, f)).parameters}
+    assert {name for ours in keywords.NAMES.values() for name in ours} <= arguments
+    assert not {*keywords.ABSENT} & arguments
+
+
+def test_other_type_errors_are_those_of_python_and_of_the_values():
+    with pytest.raises(TypeError, match=r"'src'$"):
+        F.relu()
+
+    class Unreadable:
+        def __array__(self, *_, **__):
+            raise TypeError("got an unexpected keyword argument 'dim'")
+
+    with pytest.raises((TypeError, dnn.DescriptorError), match=r"'dim'$"):
+        F.relu(Unreadable())
+
+
+@pytest.mark.parametrize("name", F.__all__)
+def test_functions_can_be_pickled(name):
+    function = getattr(F, name)
+    assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_it_is_imported_when_it_is_used():
