@@ -126,7 +126,8 @@ class Quantization:
             if not isinstance(name, str) or not isinstance(values, cls):
                 raise DescriptorError(
                     f"attributes: {cls.NAME} must map names of tensors to {cls.__name__};"
-                    f" got {name!r}: {values!r}"
+                    f" got {name!r}: {values!r}; pass a mapping such as"
+                    f" {{'src': {cls.__name__}(mask=0)}}"
                 )
         return {name: given[name] for name in sorted(given)}
 

@@ -25,7 +25,9 @@ def concat(srcs: Sequence[Values], axis: int = 0, *, engine: EngineLike = None) 
     except TypeError:
         values = {}
     if not values:
-        raise DescriptorError(f"concat: srcs must be a sequence of arrays; got {brief(srcs)}")
+        raise DescriptorError(
+            f"concat: srcs must be a sequence of one or more arrays; got {brief(srcs)}"
+        )
     return call(_concat, "concat", values, engine, axis)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dnncore.algorithms.rules import check_word
+from dnncore.errors import DescriptorError
 from dnncore.functional.call import EngineLike, Plan, call
 from dnncore.functional.operands import (
     Operand,
@@ -206,8 +207,16 @@ def _rnn(
 ) -> Plan:
     x, wide, deep = (operands[name] for name in ("src_layer", "weights_layer", "weights_iter"))
     check_rank(function, "src_layer", x, "(T, N, I)", 3)
-    check_rank(function, "weights_layer", wide, "(layers, D, I, G, H)", 5)
-    check_rank(function, "weights_iter", deep, "(layers, D, H, G, H)", 5)
+    for name, weights, shape in (
+        ("weights_layer", wide, "(layers, D, I, G, H)"),
+        ("weights_iter", deep, "(layers, D, H, G, H)"),
+    ):
+        if weights.ndim == 2:  # torch's
+            raise DescriptorError(
+                f"{function}: {name} must be {shape}; got {weights.shape};"
+                f" help(dnncore.functional.{function}) states how to convert torch's weights"
+            )
+        check_rank(function, name, weights, shape, 5)
     check_word(function, DIRECTIONS, direction=direction)
     width = deep.shape[2] * (2 if direction == "bidirectional_concat" else 1)
     after = {}

@@ -29,7 +29,7 @@ def weighted_sum(
         values = {}
     if not values:
         raise DescriptorError(
-            "weighted_sum: srcs must be a sequence of arrays and scales one of numbers;"
+            "weighted_sum: srcs must be a sequence of one or more arrays and scales one of numbers;"
             f" got {brief(srcs)} and {brief(scales)}"
         )
     return call(_sum, "weighted_sum", values, engine, factors)

@@ -114,8 +114,15 @@ def _check_weights(op: Operation, src: MemoryDesc, weights: MemoryDesc) -> None:
     if not weights.broadcasts_to(src.dims):
         op._fail(
             "weights must have src's rank and each dim be 1 or src's;"
-            f" got {weights.dims} for src {src.dims}"
+            f" got {weights.dims} for src {src.dims}{_advice(src, weights)}"
         )
+
+
+def _advice(src: MemoryDesc, weights: MemoryDesc) -> str:
+    if src.ndims < 2 or weights.dims != (src.dims[1],):
+        return ""
+    dims = (1, src.dims[1], *(1 for _ in src.dims[2:]))
+    return f"; reshape one weight per channel to {dims}"
 
 
 PReLU: TypeAlias = PReLUForward | PReLUBackward

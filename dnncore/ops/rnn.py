@@ -48,7 +48,7 @@ or q of lbr, then h'. The gradient overwrites its outputs, and does not add to t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -167,7 +167,10 @@ class _RNN(Operation):
         for name in ("src_iter", "dst_iter", "diff_dst_iter", "diff_src_iter"):
             both = [getattr(self, own, None) is None for own in (name, f"{name}_c")]
             if self.is_lstm and both[0] != both[1]:
-                self._fail(f"{name} and {name}_c must be given together or not at all")
+                there = f"{name}_c" if both[0] else name
+                self._fail(
+                    f"{name} and {name}_c must be given together or not at all; got only {there}"
+                )
 
     def _check_sizes(self) -> None:
         algorithm, direction = self._words
@@ -179,9 +182,10 @@ class _RNN(Operation):
         if sizes.layers < 1:
             self._fail(f"there must be at least one layer; got weights_layer {self._wide.dims}")
         if not self._desc("weights_projection") and sizes.dic != sizes.dhc:
+            absent = " without weights_projection" if self.is_lstm else ""
             self._fail(
-                f"DIC must be DHC without weights_projection; got DIC {sizes.dic} in weights_iter"
-                f" and DHC {sizes.dhc}"
+                f"DIC of weights_iter must be DHC of weights_layer{absent};"
+                f" got {sizes.dic} and {sizes.dhc}"
             )
         joint = direction == "bidirectional_concat" and sizes.slc == 2 * sizes.dic
         if sizes.layers > 1 and sizes.slc != sizes.dic and not joint:
@@ -196,9 +200,27 @@ class _RNN(Operation):
             name = argument.name.removeprefix("diff_")
             if desc.dims != expected[name]:
                 self._fail(
-                    f"{argument.name} must be {expected[name]} (see help(dnncore.ops.rnn));"
-                    f" got {desc.dims}"
+                    f"{argument.name} must be {expected[name]}, that is"
+                    f" {self._in_letters(name, desc.dims)}; got {desc.dims}"
                 )
+
+    def _in_letters(self, name: str, got: Sequence[int]) -> str:
+        """Return the dims of a tensor as letters, with the origins of those that are not `got`."""
+        concat = self._words[1] == "bidirectional_concat"
+        letters, dims = LETTERS_OF[name], self.dims[name]
+        if name == "dst_layer" and concat:
+            letters = (*letters[:2], "2 DIC")
+        text = f"({', '.join(letters)})"
+        if len(got) != len(dims):
+            return text
+        algorithm, direction = self._words
+        origins = {"G": algorithm, "B": algorithm, "D": direction} | ORIGINS
+        wrong = [
+            f"{letter} = {size}" + f" of {origins[letter]}" * (letter in origins)
+            for letter, size, own in zip(letters, dims, got, strict=True)
+            if size != own and not letter.isdecimal()
+        ]
+        return f"{text} with {' and '.join(wrong)}" if wrong else text
 
     def _desc(self, name: str) -> MemoryDesc | None:
         return getattr(self, name, None)
@@ -305,6 +327,27 @@ def dims_of(sizes: Sizes, *, concat: bool) -> dict[str, tuple[int, ...]]:
         "dst_iter": (*both, batch, dic),
         "dst_iter_c": (*both, batch, dhc),
     }
+
+
+LETTERS_OF = {
+    "src_layer": ("T", "N", "SLC"),
+    "src_iter": ("L", "D", "N", "DIC"),
+    "src_iter_c": ("L", "D", "N", "DHC"),
+    "attention": ("T", "N", "1"),
+    "weights_layer": ("L", "D", "SLC", "G", "DHC"),
+    "weights_iter": ("L", "D", "DIC", "G", "DHC"),
+    "weights_peephole": ("L", "D", "3", "DHC"),
+    "weights_projection": ("L", "D", "DHC", "DIC"),
+    "bias": ("L", "D", "B", "DHC"),
+    "dst_layer": ("T", "N", "DIC"),
+    "dst_iter": ("L", "D", "N", "DIC"),
+    "dst_iter_c": ("L", "D", "N", "DHC"),
+}
+"""The dims of `dims_of` as letters; B is the number of biases."""
+ORIGINS = {
+    "T": "src_layer", "N": "src_layer", "L": "weights_layer", "SLC": "weights_layer",
+    "DHC": "weights_layer", "DIC": "weights_iter", "2 DIC": "weights_iter",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -14,7 +14,7 @@ order of `dnncore devices` is used.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,13 +77,20 @@ def matching(name: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
     return _described(tail, candidates)
 
 
-def no_match(name: str, rows: Sequence[DeviceStatus], there: str) -> DnnError:
+def no_match(
+    name: str, rows: Sequence[DeviceStatus], there: str, backends: Collection[str] = ()
+) -> DnnError:
     """Return the error for a name that means none of these rows. `there` lists all devices.
 
     `EngineUnavailable` for a kind or type without such a device, else `BackendNotFound`.
     """
     head, _, tail = _parts(name)
     count = len(_of_kind_or_type(head, [row for row in rows if row.device]))
+    if not count and head in backends:
+        return BackendNotFound(
+            f"unknown engine {name!r}, which is a backend; {there}; use one of these names, and"
+            f" impl='{head}:*' or DNNCORE_IMPL={head}:* for the backend's implementations"
+        )
     if not count and head not in DEVICE_TYPES:
         return BackendNotFound(
             f"unknown engine {name!r}; {there}; use one of these names, a type such as 'gpu', or"

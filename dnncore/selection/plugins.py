@@ -424,7 +424,8 @@ class Registry:
             raise EngineUnavailable(f"engine {name!r}: {describe(error)}") from error
         found = matching(name, rows)
         if not found:
-            raise no_match(name, rows, self.listing())
+            backends = {backend.name for backend in self._backends()}
+            raise no_match(name, rows, self.listing(), backends)
         return found
 
     def listing(self) -> str:

@@ -182,8 +182,8 @@ SHAPES = {
         lambda: matmul((2, 3), (3, 5), (2, 5), bias=desc(5)),
     "softmax: axis must be an integer from 0 to 0; got 1": lambda: softmax(1),
     "softmax: axis must be an integer from 0 to 0; got -1": lambda: softmax(-1),
-    "prelu: weights must have src's rank and each dim be 1 or src's; got (3,) for src (2, 3)":
-        lambda: prelu(desc(3)),
+    "prelu: weights must have src's rank and each dim be 1 or src's; got (3,) for src (2, 3);"
+    " reshape one weight per channel to (1, 3)": lambda: prelu(desc(3)),
     "prelu: weights must have src's rank and each dim be 1 or src's; got (1, 2) for src (2, 3)":
         lambda: prelu(desc(1, 2)),
     "prelu: dst must be (2, 3) (src's dims); got (3, 2)": lambda: prelu(desc(1, 3), dst=desc(3, 2)),
@@ -629,6 +629,11 @@ def test_a_post_op_operand_must_fit_and_be_passed():
 def test_an_unknown_engine_lists_what_there_is(name):
     with pytest.raises(dnn.BackendNotFound, match=f"unknown engine '{name}'; there are: cpu"):
         dnn.engine(name)
+
+
+def test_a_backend_is_no_engine():
+    with pytest.raises(dnn.BackendNotFound, match=r"'reference', which is a backend; .*impl='ref"):
+        dnn.engine("reference")
 
 
 def test_an_engine_is_named_by_a_string():

@@ -95,7 +95,7 @@ def test_factors_are_rounded_down():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: F.concat([]), "concat: srcs must be a sequence of arrays"),
+        (lambda: F.concat([]), "concat: srcs must be a sequence of one or more arrays"),
         (lambda: F.concat([[1], [[2]]]), "concat: all arrays must have one rank"),
         (lambda: F.concat([1, 2]), "concat: src0 must have at least one dim; got a number"),
         (lambda: F.concat([[1], [2]], 1), "concat: axis must be an integer from -1 to 0"),

@@ -114,7 +114,23 @@ def test_weighted_sums():
             lambda: F.gru([[[1]]], [1], [1], linear_before_reset=0),
             "gru: linear_before_reset must be True or False; got 0",
         ),
-        (lambda: F.weighted_sum([]), "weighted_sum: srcs must be a sequence of arrays"),
+        (
+            lambda: F.lstm(np.ones((4, 2, 3), "f4"), np.ones((8, 3), "f4"), np.ones((8, 2), "f4")),
+            r"lstm: weights_layer must be \(layers, D, I, G, H\); got \(8, 3\); help\(",
+        ),
+        (
+            lambda: F.lstm([[[1, 2]]], [[[[[1]] * 4]]], [[[[[1]] * 4]]]),
+            r"lstm: src_layer must be \(1, 1, 1\), that is \(T, N, I\) with I = 1 of weights_layer",
+        ),
+        (
+            lambda: F.rnn([[[1]]], [[[[[1, 2]]]]], [[[[[1]]]]]),
+            "rnn: H of weights_iter must be H of weights_layer; got 1 and 2",
+        ),
+        (
+            lambda: F.gru([[[1]]], [[[[[1]] * 3]]], [[[[[1]] * 3]]], [[[[1]] * 4]]),
+            r"that is \(layers, D, B, H\) with B = 3 of vanilla_gru; got \(1, 1, 4, 1\)",
+        ),
+        (lambda: F.weighted_sum([]), "weighted_sum: srcs must be a sequence of one or more arrays"),
         (lambda: F.weighted_sum([[1]], ["x"]), "and scales one of numbers"),
         (lambda: F.weighted_sum([[1], [2]], [1]), "there must be one scale per src"),
         (lambda: F.weighted_sum([[1], [2, 3]]), "src1 must"),

@@ -71,24 +71,31 @@ MESSAGES = {
         lambda: lstm("vanilla_gru", src_iter_c=STATE),
     "rnn: vanilla_lstm has no attention": lambda: lstm(attention=desc(2, 3, 1)),
     "rnn: vanilla_augru needs attention, of dims (T, N, 1)": lambda: lstm("vanilla_augru"),
-    "rnn: src_iter and src_iter_c must be given together or not at all":
+    "rnn: src_iter and src_iter_c must be given together or not at all; got only src_iter":
         lambda: lstm(src_iter=STATE),
-    "rnn: dst_iter and dst_iter_c must be given together or not at all":
+    "rnn: dst_iter and dst_iter_c must be given together or not at all; got only dst_iter_c":
         lambda: lstm(dst_iter_c=STATE),
     "rnn: weights_iter must have 5 dims; got (5, 5)": lambda: lstm(weights_iter=desc(5, 5)),
     "rnn: there must be at least one layer; got weights_layer (0, 1, 5, 4, 5)":
         lambda: lstm(weights_layer=desc(0, 1, 5, 4, 5)),
-    "rnn: DIC must be DHC without weights_projection; got DIC 4 in weights_iter and DHC 5":
+    "rnn: DIC of weights_iter must be DHC of weights_layer without weights_projection; got 4 and 5":
         lambda: lstm(weights_iter=desc(1, 1, 4, 4, 5)),
     "rnn: SLC must be DIC if there are several layers, because each layer reads the layer below, or"
     " 2 DIC for bidirectional_concat; got SLC 6, DIC 5":
         lambda: lstm(src_layer=desc(2, 3, 6), weights_layer=desc(2, 1, 6, 4, 5)),
     "rnn: vanilla_augru must have one layer and direction left2right":
         lambda: lstm("vanilla_augru", "right2left", attention=desc(2, 3, 1)),
-    "rnn: dst_layer must be (2, 3, 10)":
+    "rnn: dst_layer must be (2, 3, 10), that is (T, N, 2 DIC) with 2 DIC = 10 of weights_iter; got":
         lambda: lstm(direction="bidirectional_concat", weights_layer=desc(1, 2, 5, 4, 5),
                      weights_iter=desc(1, 2, 5, 4, 5)),
-    "rnn: weights_layer must be (1, 1, 5, 4, 5) (see help(dnncore.ops.rnn)); got (1, 1, 5, 3, 5)":
+    "rnn: src_layer must be (2, 3, 6), that is (T, N, SLC) with SLC = 6 of weights_layer; got":
+        lambda: lstm(weights_layer=desc(1, 1, 6, 4, 5)),
+    "rnn: src_iter_c must be (1, 1, 3, 5), that is (L, D, N, DHC); got (3, 5)":
+        lambda: lstm(src_iter=STATE, src_iter_c=desc(3, 5)),
+    "rnn: weights_peephole must be (1, 1, 3, 5), that is (L, D, 3, DHC); got (1, 1, 2, 5)":
+        lambda: lstm(weights_peephole=desc(1, 1, 2, 5)),
+    "rnn: weights_layer must be (1, 1, 5, 4, 5), that is (L, D, SLC, G, DHC) with G = 4 of"
+    " vanilla_lstm; got (1, 1, 5, 3, 5)":
         lambda: lstm(weights_layer=desc(1, 1, 5, 3, 5)),
     "rnn: bias must be (1, 1, 4, 5)": lambda: lstm("lbr_gru", bias=desc(1, 1, 3, 5)),
     "rnn: dst_layer must be of type f16, because src_layer is f16; got f32":
