@@ -56,6 +56,16 @@ def test_statistics_do_not_cancel(text, impl):
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_the_first_elements_may_be_far_from_the_average(impl):
+    """An implementation may estimate the average from them."""
+    op = the("--lnorm --dir=FWD_D 2x60000")
+    src = fill_normal(op.src, 1)
+    src[:, :64] -= 1e4
+    got = run(op, impl, src=src)
+    np.testing.assert_allclose(got["variance"], src.astype(np.float64).var(1), rtol=2e-6)
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 @pytest.mark.parametrize(
     "text", ["--bnorm mb0ic3_ih2", "--lnorm 2x0", "--gnorm g1mb2ic3_ih0", "--lnorm --flags=M 2x0"]
 )
