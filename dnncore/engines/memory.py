@@ -17,7 +17,7 @@ from dnncore.errors import DescriptorError, ExecutionError, ExportError
 from dnncore.forking import import_held
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "no_memory"]
 
 MapMode = Literal["r", "w", "rw"]
 Array = np.ndarray[Any, Any]
@@ -299,6 +299,12 @@ class Memory:
 
     def __repr__(self) -> str:
         return f"<memory {self.desc} on {self.engine.name}>"
+
+
+def no_memory(name: str, got: object) -> str:
+    """Describe an argument that should be a memory, and how to make one."""
+    how = "Memory(desc, engine)" if isinstance(got, MemoryDesc) else "Memory.from_numpy"
+    return f"{name} must be a Memory; got {type(got).__name__}; make one with {how}"
 
 
 def _with_bytes(desc: MemoryDesc, engine: Engine, content: Array) -> Memory:

@@ -12,7 +12,7 @@ from dnncore import observers
 from dnncore.backend import Executable, Run
 from dnncore.engines.allocation import Allocation
 from dnncore.engines.engine import Buffer, Engine
-from dnncore.engines.memory import Memory
+from dnncore.engines.memory import Memory, no_memory
 from dnncore.engines.stream import Event, Stream, checked_event, checked_events
 from dnncore.errors import DescriptorError, DnnError, ExecutionError, describe
 from dnncore.execution.timing import Timing
@@ -245,10 +245,7 @@ class Primitive:
         taken = ", ".join(name for name, _, _ in self._slots)
         if got is None:
             raise DescriptorError(f"{self._kind}: argument {name} is missing; it takes {taken}")
-        raise DescriptorError(
-            f"{self._kind}: {name} must be a Memory; got {type(got).__name__};"
-            " make one with Memory.from_numpy"
-        )
+        raise DescriptorError(f"{self._kind}: {no_memory(name, got)}")
 
     def _fail_desc(self, name: str, got: MemoryDesc, expected: MemoryDesc) -> None:
         if got.dims == expected.dims:

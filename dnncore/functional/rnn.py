@@ -217,6 +217,12 @@ def _rnn(
                 f" help(dnncore.functional.{function}) states how to convert torch's weights"
             )
         check_rank(function, name, weights, shape, 5)
+    bias = operands.get("bias")
+    if algorithm in ("vanilla_gru", "vanilla_augru") and bias and bias.shape[2:3] == (4,):
+        raise DescriptorError(
+            f"{function}: bias must have 3 rows u, r, o; got 4 rows; pass linear_before_reset=True"
+            " for a cell with the rows u, r, o, q"
+        )
     check_word(function, DIRECTIONS, direction=direction)
     width = deep.shape[2] * (2 if direction == "bidirectional_concat" else 1)
     after = {}

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from dnncore.attributes import Attributes
 from dnncore.cache import MemoryCache
 from dnncore.engines.engine import Engine
-from dnncore.engines.memory import Memory
+from dnncore.engines.memory import Memory, no_memory
 from dnncore.engines.stream import Event, Stream
 from dnncore.engines.threads import get_num_threads
 from dnncore.errors import DescriptorError
@@ -131,10 +131,7 @@ class DynamicPrimitive:
     def _checked(self, name: str, value: object) -> MemoryDesc:
         desc = value.desc if isinstance(value, Memory) else value
         if not isinstance(desc, MemoryDesc):
-            _fail(
-                f"{name} must be a Memory; got {type(value).__name__};"
-                " make one with Memory.from_numpy"
-            )
+            _fail(no_memory(name, value))
         pattern = self._dims.get(name)
         if pattern is not None and not _fits(desc.dims, pattern):
             _fail(f"{name} must have the dims {_written(pattern)}; got {_written(desc.dims)}")

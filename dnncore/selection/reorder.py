@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dnncore.engines.engine import Engine
-from dnncore.engines.memory import Memory
+from dnncore.engines.memory import Memory, no_memory
 from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError
 from dnncore.ops import Reorder
@@ -30,10 +30,7 @@ def reorder(
     Raises `DescriptorError` for other dims or an `any` format.
     """
     if not isinstance(memory, Memory):
-        raise DescriptorError(
-            f"reorder: memory must be a Memory; got {type(memory).__name__};"
-            " make one with Memory.from_numpy"
-        )
+        raise DescriptorError(f"reorder: {no_memory('memory', memory)}")
     if isinstance(desc, Memory):
         raise DescriptorError(
             "reorder: desc must be a MemoryDesc; got Memory; pass its desc, or execute the"

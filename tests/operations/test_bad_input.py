@@ -526,6 +526,12 @@ def test_a_missing_argument_is_named(pool, arguments, name):
     refused(pool, arguments, f"pooling: argument {name} is missing; it takes src, dst, workspace")
 
 
+def test_a_descriptor_in_place_of_a_memory(pool, arguments):
+    arguments["src"] = arguments["src"].desc
+    got = "src must be a Memory; got MemoryDesc; make one with Memory(desc, engine)"
+    refused(pool, arguments, f"pooling: {got}")
+
+
 def test_an_unknown_argument_is_named(pool, arguments):
     arguments["weights"] = arguments["src"]
     refused(pool, arguments, "pooling: unknown argument weights; it takes src, dst, workspace")

@@ -128,7 +128,11 @@ def test_weighted_sums():
         ),
         (
             lambda: F.gru([[[1]]], [[[[[1]] * 3]]], [[[[[1]] * 3]]], [[[[1]] * 4]]),
-            r"that is \(layers, D, B, H\) with B = 3 of vanilla_gru; got \(1, 1, 4, 1\)",
+            "gru: bias must have 3 rows u, r, o; got 4 rows; pass linear_before_reset=True for",
+        ),
+        (
+            lambda: F.gru([[[1]]], [[[[[1]] * 3]]], [[[[[1]] * 3]]], [[[[1]] * 2]]),
+            r"that is \(layers, D, B, H\) with B = 3 of vanilla_gru; got \(1, 1, 2, 1\)",
         ),
         (lambda: F.weighted_sum([]), "weighted_sum: srcs must be a sequence of one or more arrays"),
         (lambda: F.weighted_sum([[1]], ["x"]), "and scales one of numbers"),
