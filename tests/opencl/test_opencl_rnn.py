@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("pyopencl")
 
 from checks import Target
 from conftest import TARGETS
+from dnncore_opencl.rnn.steps import Tile
 
 import dnncore as dnn
 from dnncore.problem import read
@@ -48,6 +50,43 @@ def test_work_items_share_products(target, planned_for_gpus, text):
         result = run_case(problem, target.engine, impl=IMPL, checks=["integers", "random"])
         assert result.executed
         assert not result.failures
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("direction", "text", "knobs"),
+    [
+        ("BWD_DW", "--alg=VANILLA_LSTM l1t2mb5_sic20slc20dhc20dic20", "each:2+slices:8"),
+        ("BWD_DW", "--alg=VANILLA_GRU l1t2mb3_slc35", "each:4+rows:2+slices:8"),
+        ("FWD_I", "--alg=VANILLA_LSTM l1t2mb3_slc19", "each:2+rows:1+slices:8"),
+        ("FWD_D", "--alg=LBR_GRU l1t2mb2_slc33", "each:4+rows:4+slices:16"),
+    ],
+)
+def test_knobs_of_tiles(target, planned_for_gpus, direction, text, knobs):
+    (problem,) = read(f"--rnn --dir={direction} {text}")
+    asked = replace(problem, knobs=knobs)
+    result = run_case(asked, target.engine, impl=IMPL, checks=["integers", "random"])
+    assert result.executed
+    assert not result.failures
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"slices": 64, "rows": 1}, "its tile needs 512 work-items; the device has 256"),
+        (
+            {"each": 2, "rows": 8},
+            "its tile needs 32768 bytes of local memory; the device has 16384",
+        ),
+    ],
+)
+def test_tiles_that_exceed_a_device_are_refused(knobs, reason):
+    limits = {"max_work_group": 256, "local_memory": 16384}
+    engine = SimpleNamespace(is_cpu=False, device=SimpleNamespace(limits=limits))
+    assert Tile.of(engine, 4, 64, {}).refusal(engine, 4) is not None
+    found = Tile.of(engine, 4, 64, knobs).refusal(engine, 4)
+    assert found is not None
+    assert found.reason == reason
 
 
 @pytest.mark.parametrize(

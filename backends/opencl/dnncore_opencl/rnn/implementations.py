@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from dnncore.backend import (
@@ -9,6 +11,7 @@ from dnncore.backend import (
     Accepted,
     Attributes,
     Implementation,
+    KnobValue,
     MemoryDesc,
     Refused,
     RNNForward,
@@ -19,6 +22,7 @@ from dnncore_opencl.rnn.backward import plan_backward
 from dnncore_opencl.rnn.forward import plan_forward
 from dnncore_opencl.rnn.integers import Numbers
 from dnncore_opencl.rnn.layers import Layers, tag_of
+from dnncore_opencl.rnn.steps import KNOBS, Tile
 from dnncore_opencl.runtime.program import LaunchProgram
 
 TRANSPOSED = ("weights_iter", "weights_projection")  # as the gradient reads them
@@ -51,19 +55,26 @@ class Recurrent(Implementation[RNN]):
             return Refused("format", "reads only row-major workspaces")
         numbers = Numbers(engine, op, attr) if op.is_integer else None
         refused = size_refusal(op, attr) or (numbers and numbers.refused())
-        return refused or _planned(op, engine, transposed, numbers)
+        return refused or _planned(op, engine, transposed, numbers, {})
 
 
 def _planned(
-    op: RNN, engine: Any, transposed: tuple[str, ...], numbers: Numbers | None
-) -> Accepted | Refused:
-    layers = Layers(engine, op, transposed, numbers)
+    op: RNN, engine: Any, transposed: tuple[str, ...], numbers: Numbers | None,
+    knobs: Mapping[str, KnobValue],
+) -> Accepted | Refused:  # fmt: skip
+    if not engine.is_cpu:
+        gates = op.sizes.gates if isinstance(op, RNNForward) else 1
+        tile = Tile.of(engine, gates, op.sizes.batch, knobs)
+        if refused := tile.refusal(engine, gates):
+            return refused
+    layers = Layers(engine, op, transposed, numbers, knobs)
     if isinstance(op, RNNForward):
         plan_forward(layers, op)
     else:
         plan_backward(layers, op)
     make, scratchpad = layers.finished()
     workspace: MemoryDesc | None = op.workspace_desc()
+    tune = partial(_planned, op, engine, transposed, numbers)
     return scratchpad_refusal(scratchpad) or Accepted(
         op,
         lambda: LaunchProgram(engine, make()),
@@ -72,6 +83,8 @@ def _planned(
         workspace=workspace,
         exact=False,
         notes=("compiles", "copies") if layers.copies else ("compiles",),
+        knobs=() if engine.is_cpu else KNOBS,
+        tune=None if engine.is_cpu else tune,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from dnncore.backend import RNN, MemoryDesc
+from dnncore.backend import RNN, KnobValue, MemoryDesc
 from dnncore_opencl.copies.apart import copied
 from dnncore_opencl.copies.staging import ROW_MAJOR, redirected
 from dnncore_opencl.elementwise.implementation import Pass
@@ -18,7 +19,7 @@ from dnncore_opencl.gemm.product import Gemm, Strides, matrix
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
 from dnncore_opencl.rnn.integers import Numbers
-from dnncore_opencl.rnn.steps import Cells, Part
+from dnncore_opencl.rnn.steps import Cells, Part, Tile
 from dnncore_opencl.rows.statistics import Output, Statistics, Tensor
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
@@ -35,12 +36,14 @@ class Layers:
     """The plan of all layers. Tensors are row-major f32; others are copied.
 
     transposed: tensors whose copies have the last dim third, before gates.
-    numbers: of cells of integers.
+    numbers: of cells of integers. knobs: values of `KNOBS`.
     """
 
     def __init__(
-        self, engine: Any, op: RNN, transposed: Sequence[str] = (), numbers: Numbers | None = None
-    ) -> None:
+        self, engine: Any, op: RNN, transposed: Sequence[str] = (),
+        numbers: Numbers | None = None, knobs: Mapping[str, KnobValue] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.knobs = knobs
         self.engine, self.op, self.sizes, self.dims = engine, op, op.sizes, op.dims
         self.numbers = numbers
         self.columns = self.sizes.gates * self.sizes.dhc
@@ -167,9 +170,11 @@ class Layers:
         """Return a kernel for steps."""
         key = kernel, cell, gates
         if key not in self._cells:
-            op = self.op
-            own = op.activation, op.alpha, op.flops / 2
-            self._cells[key] = Cells(self.engine, *key, self.sizes.batch, *own, self.numbers)
+            op, batch = self.op, self.sizes.batch
+            tile = Tile.of(self.engine, gates, batch, self.knobs)
+            self._cells[key] = Cells(
+                self.engine, *key, batch, op.activation, op.alpha, op.flops / 2, tile, self.numbers
+            )
         return self._cells[key]
 
     def product(

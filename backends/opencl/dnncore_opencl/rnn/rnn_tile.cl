@@ -1,10 +1,10 @@
-// A work-group computes ROWS rows (images of the batch) of UNITS units. PRODUCTS computes the sums
+// A work-group computes ALL_UNITS units of ROWS images of the batch. PRODUCTS computes the sums
 //
 //     total[g] = sum over k < depth of source[n, k] * weights[k, g, unit]
 //
 // OVER_CELLS runs its body for each cell of the tile, and THIS_CELL makes n, unit and total. On a
-// GPU, SLICES work-items share the sum of a unit; each reads STRIP neighbouring k at once. On a CPU,
-// one work-item computes all units of the tile in vectors.
+// GPU, SLICES work-items share the sums of EACH units, which are UNITS apart; each reads STRIP
+// neighbouring k at once. On a CPU, one work-item computes all units of the tile in vectors.
 //
 // Each buffer has the element where it begins, and the step from row to row. A step of 0 means that
 // the tensor is absent.
@@ -19,12 +19,14 @@
 #define ALL_ROWS UNROLLED(int r = 0; r < ROWS; ++r)
 #define ALL_GATES UNROLLED(int g = 0; g < GATES; ++g)
 
+#define ALL_UNITS (UNITS * EACH)
+
 #define START                                                                                      \
-    const int start = get_group_id(0) * UNITS;                                                     \
+    const int start = get_group_id(0) * ALL_UNITS;                                                 \
     const int first = get_group_id(1) * ROWS;
 
 #define PLACE                                                                                      \
-    const int r = at / UNITS, n = first + r, unit = start + at % UNITS;                        \
+    const int r = at / ALL_UNITS, n = first + r, unit = start + at % ALL_UNITS;                    \
     if (n >= batch || unit >= width) continue;                                                     \
     float total[GATES];
 
@@ -52,7 +54,7 @@ static inline UNITS_TYPE units_at(const __global float *weights, const int count
         }                                                                                          \
     }
 
-#define OVER_CELLS for (int at = 0; at < ROWS * UNITS; ++at)
+#define OVER_CELLS for (int at = 0; at < ROWS * ALL_UNITS; ++at)
 #define THIS_CELL                                                                                  \
     PLACE                                                                                          \
     ALL_GATES total[g] = ((const float *)&sums[r][g])[at % UNITS];
@@ -60,39 +62,45 @@ static inline UNITS_TYPE units_at(const __global float *weights, const int count
 #else
 #define WORKERS (UNITS * SLICES)
 #define GROUP_SIZE __attribute__((reqd_work_group_size(WORKERS, 1, 1)))
-#define SUMS (ROWS * GATES * UNITS)
+#define COLUMNS (GATES * EACH)
+#define SUMS (ROWS * COLUMNS * UNITS)
+#define ALL_COLUMNS UNROLLED(int j = 0; j < COLUMNS; ++j)
 
 #if STRIP == 4
 #define STRIP_TYPE float4
-#define ADD_STRIP(sum, x, g)                                                                       \
-    sum += x.s0 * values[0][g];                                                                    \
-    sum += x.s1 * values[1][g];                                                                    \
-    sum += x.s2 * values[2][g];                                                                    \
-    sum += x.s3 * values[3][g];
+#define ADD_STRIP(sum, x, j)                                                                       \
+    sum += x.s0 * values[0][j];                                                                    \
+    sum += x.s1 * values[1][j];                                                                    \
+    sum += x.s2 * values[2][j];                                                                    \
+    sum += x.s3 * values[3][j];
 #else
 #define STRIP_TYPE float
-#define ADD_STRIP(sum, x, g) sum += x * values[0][g];
+#define ADD_STRIP(sum, x, j) sum += x * values[0][j];
 #endif
 
+// Sum j of a row is that of gate j / EACH and of unit j % EACH.
 #define PRODUCTS                                                                                   \
     START                                                                                          \
     __local float shared[SLICES * SUMS];                                                           \
-    const int worker = get_local_id(0), slice = worker / UNITS;                                    \
-    const int near = max(min(start + worker % UNITS, width - 1), 0);                               \
-    float sums[ROWS][GATES];                                                                       \
-    ALL_ROWS ALL_GATES sums[r][g] = 0.0f;                                                          \
+    const int worker = get_local_id(0), slice = worker / UNITS, lane = worker % UNITS;             \
+    int places[COLUMNS];                                                                           \
+    ALL_COLUMNS                                                                                    \
+        places[j] = (j / EACH) * gate_step                                                         \
+            + max(min(start + j % EACH * UNITS + lane, width - 1), 0);                             \
+    float sums[ROWS][COLUMNS];                                                                     \
+    ALL_ROWS ALL_COLUMNS sums[r][j] = 0.0f;                                                        \
     for (int k = slice * STRIP; k < depth; k += SLICES * STRIP) {                                  \
-        float values[STRIP][GATES];                                                                \
+        float values[STRIP][COLUMNS];                                                              \
         UNROLLED(int i = 0; i < STRIP; ++i)                                                        \
-        ALL_GATES values[i][g] = AT(weights, k + i)[g * gate_step + near];                         \
+        ALL_COLUMNS values[i][j] = AT(weights, k + i)[places[j]];                                  \
         ALL_ROWS {                                                                                 \
             const int n = min(first + r, batch - 1);                                               \
             const STRIP_TYPE x = *(const __global STRIP_TYPE *)(AT(source, n) + k);                \
-            ALL_GATES { ADD_STRIP(sums[r][g], x, g) }                                              \
+            ALL_COLUMNS { ADD_STRIP(sums[r][j], x, j) }                                            \
         }                                                                                          \
     }                                                                                              \
-    ALL_ROWS ALL_GATES                                                                             \
-        shared[slice * SUMS + (r * GATES + g) * UNITS + worker % UNITS] = sums[r][g];              \
+    ALL_ROWS ALL_COLUMNS                                                                           \
+        shared[slice * SUMS + (r * COLUMNS + j) * UNITS + lane] = sums[r][j];                      \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
     for (int i = worker; i < SUMS; i += WORKERS) {                                                 \
         float sum = 0.0f;                                                                          \
@@ -101,10 +109,10 @@ static inline UNITS_TYPE units_at(const __global float *weights, const int count
     }                                                                                              \
     barrier(CLK_LOCAL_MEM_FENCE);
 
-#define OVER_CELLS for (int at = worker; at < ROWS * UNITS; at += WORKERS)
+#define OVER_CELLS for (int at = worker; at < ROWS * ALL_UNITS; at += WORKERS)
 #define THIS_CELL                                                                                  \
     PLACE                                                                                          \
-    ALL_GATES total[g] = shared[(r * GATES + g) * UNITS + at % UNITS];
+    ALL_GATES total[g] = shared[(r * GATES + g) * ALL_UNITS + at % ALL_UNITS];
 #endif
 
 static inline float logistic(const float z) { return 1.0f / (1.0f + exp(-z)); }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from dnncore.backend import Knob, KnobValue, Refused
 from dnncore_opencl.codegen.vectors import TYPES, vector
 from dnncore_opencl.rnn.integers import Numbers
-from dnncore_opencl.runtime.launch import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch
 
-__all__ = ["Cells", "Part", "Parts"]
+__all__ = ["KNOBS", "Cells", "Part", "Parts", "Tile"]
 
 GPU_UNITS = 8  # the floats of a sector of memory
 GPU_ROWS = ((1, 1), (4, 4), (32, 8), (math.inf, 16))
@@ -59,21 +61,53 @@ NAMES = {
 """Kernel -> the tensors that it reads and that it writes."""
 
 
+KNOBS = (
+    Knob("each", 0, (0, 1, 2, 4), "units of a work-item; 0: chosen by a rule"),
+    Knob("rows", 0, (0, 1, 2, 4, 8, 16), "images of a work-group; 0: chosen by a rule"),
+    Knob("slices", 0, (0, 8, 16, 32, 64), "work-items that share a sum; 0: chosen by a rule"),
+)
+"""Of tiles on GPUs."""
+
+
 @dataclass(frozen=True)
 class Tile:
-    """The units, rows and slices of a work-group."""
+    """The tile of a work-group: work-items side by side, units of each, rows and slices."""
 
     units: int
+    each: int
     rows: int
     slices: int
 
     @classmethod
-    def of(cls, engine: Any, gates: int, batch: int) -> Tile:
-        """Return a tile whose sums fit in registers, and which gives a GPU enough work-groups."""
+    def of(cls, engine: Any, gates: int, batch: int, values: Mapping[str, KnobValue]) -> Tile:
+        """Return a tile whose sums fit in registers, and which gives a GPU enough work-groups.
+
+        values: of knobs; those that are missing or 0 are chosen here.
+        """
         if engine.is_cpu:
-            return cls(CPU_UNITS, CPU_ROWS, 1)
-        rows = next(rows for most, rows in GPU_ROWS if batch <= most)
-        return cls(GPU_UNITS, rows, 32 if gates * rows <= 16 else 16)
+            return cls(CPU_UNITS, 1, CPU_ROWS, 1)
+        given = {name: int(value) for name, value in values.items() if value}
+        each = given.get("each", 1)
+        rows = given.get("rows") or next(rows for most, rows in GPU_ROWS if batch <= most)
+        slices = given.get("slices") or (32 if gates * each * rows <= 16 else 16)
+        return cls(GPU_UNITS, each, rows, slices)
+
+    def refusal(self, engine: Any, gates: int) -> Refused | None:
+        """Return why a device cannot have a tile, or None."""
+        limits = engine.device.limits
+        for what, needed, most in (
+            ("work-items", self.units * self.slices, limits["max_work_group"]),
+            ("bytes of local memory", 4 * self.slices * self.sums(gates), limits["local_memory"]),
+        ):
+            if needed > most:
+                return Refused(
+                    "attribute", f"its tile needs {needed} {what}; the device has {most}"
+                )
+        return None
+
+    def sums(self, gates: int) -> int:
+        """Return the number of sums of a work-group."""
+        return self.rows * gates * self.each * self.units
 
 
 @dataclass(frozen=True)
@@ -81,7 +115,7 @@ class Cells:
     """A kernel for cells. cell: one of `CELLS`; gates: products of each unit.
 
     activation, alpha: of a vanilla RNN. work: multiply-adds of all steps. numbers: of cells of
-    integers.
+    integers. tile: of a work-group.
     """
 
     engine: Any
@@ -92,6 +126,7 @@ class Cells:
     activation: str
     alpha: float
     work: float
+    tile: Tile
     numbers: Numbers | None = None
 
     @cached_property
@@ -106,17 +141,16 @@ class Cells:
         return Schema(**buffers, **starts, **steps, **sizes, alpha=FLOAT, **rounding)
 
     @cached_property
-    def _tile(self) -> Tile:
-        return Tile.of(self.engine, self.gates, self.batch)
-
-    @cached_property
     def _sources(self) -> dict[int, Source]:
         """The sources by the size of strips."""
-        tile = self._tile
+        tile = self.tile
         units = {"UNITS_TYPE": vector("float", tile.units)}
         units |= {"LOAD_UNITS(p)": f"vload{tile.units}(0, p)"}
         cells = {name: place for place, name in enumerate(CELLS)}
-        sizes = {"GATES": self.gates, "UNITS": tile.units, "ROWS": tile.rows, "SLICES": tile.slices}
+        sizes = {
+            "GATES": self.gates, "UNITS": tile.units, "EACH": tile.each, "ROWS": tile.rows,
+            "SLICES": tile.slices,
+        }  # fmt: skip
         defines: dict[str, str | int | float] = {
             **cells,
             **sizes,
@@ -145,10 +179,10 @@ class Cells:
         }  # fmt: skip
         if self.numbers:
             arguments |= {"scale": self.numbers.given.scale, "shift": self.numbers.given.shift}
-        source, tile = given["source"], self._tile
+        source, tile = given["source"], self.tile
         aligned = not any(n % STRIP for n in (depth, source.start, source.step))
         strip = STRIP if aligned and tile.slices > 1 else 1
-        groups = padded(width, tile.units) // tile.units, padded(self.batch, tile.rows) // tile.rows
+        groups = -(-width // (tile.units * tile.each)), -(-self.batch // tile.rows)
         local = 1 if tile.slices == 1 else tile.units * tile.slices
         return Launch(
             self._sources[strip], arguments, (groups[0] * local, groups[1]), (local, 1), self.work
