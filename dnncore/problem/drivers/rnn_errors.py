@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.algorithms.propagation import Approximate, Scalar, exact, joined
-from dnncore.algorithms.rounding import ROUNDOFF, Array, Noise
+from dnncore.algorithms.rounding import LEAST_NORMAL, ROUNDOFF, Array, Noise
 from dnncore.ops.rnn import RNN, RNNBackward, RNNForward
 from dnncore.problem.drivers.driver import Evaluate, Inputs
 
@@ -98,7 +98,10 @@ def _step(w: _Layer, z: Approximate, h: Approximate, c: Approximate, a: Any) -> 
 
 
 def errors(op: RNNForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
-    """Return the noise of all outputs."""
+    """Return the noise of all outputs.
+
+    A gate that is close to the least normal number may become 0 before it is multiplied.
+    """
     numbers = {name: array.astype(np.float64) for name, array in inputs.items()}
     layers, directions, steps, batch, *_ = op.sizes
     noise = {n: _none(op.dims[n]) for n in ("dst_iter", "dst_iter_c")}
@@ -128,7 +131,11 @@ def errors(op: RNNForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Nois
         last = above[0] + above[1]
     all_ = {"dst_layer": last.noise, **noise, "workspace": workspace}
     present = {a.name for a, _ in op.tensors(op.workspace_desc())}
-    return {name: own for name, own in all_.items() if name in present}
+    return {
+        name: own + Noise.within(np.full(own.limit.shape, LEAST_NORMAL))
+        for name, own in all_.items()
+        if name in present
+    }
 
 
 def _none(dims: tuple[int, ...]) -> Noise:
