@@ -21,7 +21,7 @@ Measured for one and for two inputs, with a last-level cache of 32 MB: such stor
 if the next call finds the tensors in the cache, and 1.3 times as fast otherwise."""
 LINE = 64  # bytes of a cache line
 SHORTEST_ROW = 4 * LINE  # least bytes of a row that shares lines, so that most of it is streamed
-LONG_ROW = 4096  # the same where each element of a shared line costs a branch
+LONG_ROW = 4096  # least bytes of such a row if each element of a shared line costs a branch
 ROWS_AHEAD = 4  # prefetch distance in rows, of lines that rows share
 _LANES = vir.vector_of(LINE // 4)
 

@@ -66,7 +66,7 @@ KNOBS = (
     Knob("rows", 0, (0, 1, 2, 4, 8, 16), "images of a work-group; 0: chosen by a rule"),
     Knob("slices", 0, (0, 8, 16, 32, 64), "work-items that share a sum; 0: chosen by a rule"),
 )
-"""Of tiles on GPUs."""
+"""Parameters of a tile on a GPU, which a program may choose."""
 
 
 @dataclass(frozen=True)
