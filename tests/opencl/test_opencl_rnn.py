@@ -70,6 +70,46 @@ def test_knobs_of_tiles(target, planned_for_gpus, direction, text, knobs):
     assert not result.failures
 
 
+@pytest.mark.in_turn
+@pytest.mark.parametrize("direction", ["FWD_D", "FWD_I", "BWD_DW"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--alg=VANILLA_LSTM l1t6mb1_sic20slc20dhc20dic20",
+        "--alg=VANILLA_LSTM --with-peephole=true l2t7mb6_sic12slc12dhc12dic12",
+        "--alg=LBR_AUGRU l1t7mb5_slc9dhc9",  # k one by one
+        "--alg=VANILLA_RNN --activation=TANH --direction=sum l1t6mb9_slc8dhc8",
+        "--alg=LBR_GRU --direction=right2left l1t5mb2_slc8dhc8",
+    ],
+)
+def test_one_launch_for_all_steps(target, planned_for_gpus, direction, text):
+    """With at most one work-group, which any device can run."""
+    (problem,) = read(f"--rnn --dir={direction} {text}")
+    for wish, count in (("no", 0), ("yes", problem.op.sizes.layers * problem.op.sizes.directions)):
+        asked = replace(problem, knobs=f"persistent:{wish}")
+        result = run_case(asked, target.engine, impl=IMPL, checks=["integers", "random"])
+        assert result.executed
+        assert not result.failures
+        pd = dnn.PrimitiveDesc(problem.op, target.engine, impl=IMPL, knobs={"persistent": wish})
+        launches = pd.primitive().executable.launches
+        assert sum(launch.is_persistent for launch in launches) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("l1t3mb1_slc8", "needs at least 4 steps; got 3"),
+        ("--alg=VANILLA_GRU l1t9mb1_slc8", "each step of this cell has two products"),
+        ("--alg=VANILLA_LSTM --with-projection=true l1t9mb1_slc8", "has two products"),
+        ("l1t9mb1_slc300", "a work-item would keep .* it has registers for 128"),
+    ],
+)
+def test_refused_persistent_kernels(planned_for_gpus, text, reason):
+    (problem,) = read(f"--knobs=persistent:yes --rnn {text}")
+    with pytest.raises(dnn.NoImplementation, match=reason):
+        dnn.PrimitiveDesc(problem.op, OPENCL[0].engine, **problem.wishes | {"impl": IMPL})
+
+
 @pytest.mark.parametrize(
     ("knobs", "reason"),
     [

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dnncore.backend import RNNBackward
 from dnncore_opencl.gemm.product import Strides
 from dnncore_opencl.rnn.layers import Layers
-from dnncore_opencl.rnn.steps import Part, Parts
-from dnncore_opencl.runtime.launch import Launch
+from dnncore_opencl.rnn.steps import Part, Parts, Step
 
 __all__ = ["plan_backward"]
 
@@ -85,7 +84,7 @@ class _Side:
         """Append the steps, the gradients of weights and the sums."""
         layers, sizes, width = self.layers, self.sizes, self.sizes.dhc
         if sizes.batch:
-            layers.add(self._steps)
+            layers.steps(self._steps)
             self._plan_first()
         self._plan_weights()
         bias = layers.optional("diff_bias", *self.place, width)
@@ -112,12 +111,12 @@ class _Side:
         deep = layers.part("weights_iter", *self.place, sizes.dic)
         return {"weights": deep, "source": self.zq.at(time * sizes.batch)}, depth
 
-    def _steps(self) -> list[Launch]:
-        """Return the launches of all steps, from the last one."""
+    def _steps(self) -> list[Step]:
+        """Return the cells of all steps, from the last one."""
         numbers = reversed(range(len(self.order)))
         return [one for number in numbers for one in self._step(number)]
 
-    def _step(self, number: int) -> list[Launch]:
+    def _step(self, number: int) -> list[Step]:
         layers, op, sizes, place = self.layers, self.op, self.sizes, self.place
         width, row = sizes.dhc, self.order[number] * sizes.batch
         is_last = number == len(self.order) - 1
@@ -139,20 +138,20 @@ class _Side:
         if op.is_lstm:
             return self._lstm(number, parts, slopes, copies, depth)
         if op.is_lbr:
-            return [self._launch("LBR", width, depth, parts | slopes | copies)]
+            return [self._cells("LBR", width, depth, parts | slopes | copies)]
         if not self.is_gru:
-            return [self._launch("RNN", width, depth, parts | slopes | copies)]
+            return [self._cells("RNN", width, depth, parts | slopes | copies)]
         deep = layers.part("weights_iter", *place, sizes.dic).at(2 * width)
         product = {"weights": deep, "source": self.z.at(row, 2 * width)}
         own = {"own": self.own, "h": h, "attention": None, "pulls": None}
         return [
-            self._launch("GRU", width, depth, {**parts, **slopes, **copies, "more": None}),
-            self._launch("RESET_OF_GRU", width, width, {**parts, **product, **own}),
+            self._cells("GRU", width, depth, {**parts, **slopes, **copies, "more": None}),
+            self._cells("RESET_OF_GRU", width, width, {**parts, **product, **own}),
         ]
 
     def _lstm(
         self, number: int, parts: Parts, slopes: Parts, copies: Parts, depth: int
-    ) -> list[Launch]:
+    ) -> list[Step]:
         layers, sizes, place = self.layers, self.sizes, self.place
         width, row = sizes.dhc, self.order[number] * sizes.batch
         is_last = number == len(self.order) - 1
@@ -166,12 +165,12 @@ class _Side:
             "middle": self.middle and self.middle.at(row),
         }
         if self.dh is None:
-            return [self._launch("LSTM", width, depth, parts | slopes | copies)]
+            return [self._cells("LSTM", width, depth, parts | slopes | copies)]
         dh = self.dh.at(row)
         weights = layers.part("weights_projection", *place, width)
         return [
-            self._launch("STATE", sizes.dic, depth, {**slopes, **copies, "new_own": dh}),
-            self._launch("LSTM", width, sizes.dic, {**parts, "weights": weights, "source": dh}),
+            self._cells("STATE", sizes.dic, depth, {**slopes, **copies, "new_own": dh}),
+            self._cells("LSTM", width, sizes.dic, {**parts, "weights": weights, "source": dh}),
         ]
 
     def _plan_first(self) -> None:
@@ -183,15 +182,14 @@ class _Side:
             product, depth = self._product(0)
             own = {"own": self.own if steps else given, "new_own": state}
             parts = product | own
-            layers.add(lambda: [self._launch("STATE", sizes.dic, depth, parts)])
+            layers.steps(lambda: [self._cells("STATE", sizes.dic, depth, parts)])
         if not steps:
             state = layers.optional("diff_src_iter_c", *place, sizes.dhc)
             given = layers.optional("diff_dst_iter_c", *place, sizes.dhc)
             layers.copy(state, given, sizes.batch * sizes.dhc)
 
-    def _launch(self, cell: str, width: int, depth: int, parts: Parts) -> Launch:
-        cells = self.layers.cells("rnn_backward", cell, 1)
-        return cells.launch(width, depth, 0, parts)
+    def _cells(self, cell: str, width: int, depth: int, parts: Parts) -> Step:
+        return Step(self.layers.cells("rnn_backward", cell, 1), width, depth, 0, parts)
 
     def _before(self, number: int) -> Part | None:
         """Return h before a step; None if it is zero."""

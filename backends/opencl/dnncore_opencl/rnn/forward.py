@@ -5,8 +5,7 @@ from __future__ import annotations
 from dnncore.backend import RNNForward
 from dnncore_opencl.gemm.product import Strides
 from dnncore_opencl.rnn.layers import Layers
-from dnncore_opencl.rnn.steps import Part, Parts
-from dnncore_opencl.runtime.launch import Launch
+from dnncore_opencl.rnn.steps import Part, Parts, Step
 
 __all__ = ["plan_forward"]
 
@@ -65,16 +64,16 @@ class _Side:
         for source, target, step in () if order else names:
             final = layers.optional(target, *place, step)
             layers.copy(final, layers.optional(source, *place, step), sizes.batch * step)
-        for number in (0, 1) if order else ():  # rooms and zeros for all steps
-            self._state(number % len(order))
-        layers.room("c", sizes.batch, sizes.dhc)
+        if order:  # rooms and zeros for all steps
+            self._state(0)
+            self._cell_state()
         layers.room("row", sizes.batch, layers.row)
         is_given = layers.optional("src_iter", *place, sizes.dic) is not None
         self.zeros = None if is_given else layers.zeros(sizes.dic)
-        layers.add(lambda: [one for number in range(len(order)) for one in self._step(number)])
+        layers.steps(lambda: [one for number in range(len(order)) for one in self._step(number)])
 
-    def _step(self, number: int) -> list[Launch]:
-        """Return the launches of a step."""
+    def _step(self, number: int) -> list[Step]:
+        """Return the cells of a step."""
         layers, op, sizes, place = self.layers, self.op, self.sizes, self.place
         order = layers.times(place[1])
         time, is_last = order[number], number == len(order) - 1
@@ -94,39 +93,36 @@ class _Side:
         if op.has_attention:
             results["attention"] = layers.given("attention", 1).at(time * sizes.batch)
         if op.is_lstm:
-            return self._lstm(number, parts, results, is_last=is_last)
+            return self._lstm(number, parts, results)
         if op.is_lbr:
-            return [self._launch("LBR", 3, h, 0, parts | results)]
+            return [self._cells("LBR", 3, h, 0, parts | results)]
         if op.is_gru:
             parts["row"] = parts["row"] or layers.room("row", sizes.batch, layers.row)
             return [
-                self._launch("GATES_OF_GRU", 2, h, 0, parts | {"middle": self.middle}),
-                self._launch("STATE_OF_GRU", 1, self.middle, 2 * sizes.dhc, parts | results),
+                self._cells("GATES_OF_GRU", 2, h, 0, parts | {"middle": self.middle}),
+                self._cells("STATE_OF_GRU", 1, self.middle, 2 * sizes.dhc, parts | results),
             ]
-        return [self._launch("RNN", 1, h, 0, parts | results)]
+        return [self._cells("RNN", 1, h, 0, parts | results)]
 
-    def _lstm(self, number: int, parts: Parts, results: Parts, *, is_last: bool) -> list[Launch]:
+    def _lstm(self, number: int, parts: Parts, results: Parts) -> list[Step]:
         layers, sizes, place = self.layers, self.sizes, self.place
-        c = layers.room("c", sizes.batch, sizes.dhc)
-        final = layers.optional("dst_iter_c", *place, sizes.dhc) if is_last else None
+        c = self._cell_state()
         parts |= {
             "c": c if number else layers.optional("src_iter_c", *place, sizes.dhc),
-            "new_c": final or c,
+            "new_c": c,
         }
         projection = layers.optional("weights_projection", *place, sizes.dic)
         if projection is None:
-            return [self._launch("LSTM", 4, parts["h"], 0, parts | results)]
+            return [self._cells("LSTM", 4, parts["h"], 0, parts | results)]
         cells = layers.cells("rnn_forward", "PROJECTION", 1)
         own = {**results, "weights": projection, "source": self.middle}
         return [
-            self._launch("LSTM", 4, parts["h"], 0, {**parts, "middle": self.middle}),
-            cells.launch(sizes.dic, sizes.dhc, 0, own, self.adds),
+            self._cells("LSTM", 4, parts["h"], 0, {**parts, "middle": self.middle}),
+            Step(cells, sizes.dic, sizes.dhc, 0, own, self.adds),
         ]
 
-    def _launch(
-        self, cell: str, gates: int, source: Part | None, column: int, parts: Parts
-    ) -> Launch:
-        """Return the launch of a cell with weights from a column on.
+    def _cells(self, cell: str, gates: int, source: Part | None, column: int, parts: Parts) -> Step:
+        """Return the cells with weights from a column on.
 
         source: of the product; zeros if None.
         """
@@ -134,12 +130,18 @@ class _Side:
         cells = layers.cells("rnn_forward", cell, gates)
         deep = layers.part("weights_iter", *self.place, self.columns).at(0, column)
         own = {**parts, "weights": deep, "source": source or self.zeros}
-        return cells.launch(sizes.dhc, sizes.dic, sizes.dhc, own, self.adds)
+        return Step(cells, sizes.dhc, sizes.dic, sizes.dhc, own, self.adds)
 
     def _state(self, number: int) -> Part:
-        """Return h' of a step, by its number: in the workspace, or in one of two rooms."""
+        """Return h' of a step, by its number: in the workspace, or in a room for all steps."""
         layers, sizes = self.layers, self.sizes
         if self.saved is None:
-            return layers.room(f"h {number % 2}", sizes.batch, sizes.dic)
+            return layers.room("h", layers.rows, sizes.dic).at(number * sizes.batch)
         time = layers.times(self.place[1])[number]
         return layers.hidden(*self.place).at(time * sizes.batch)
+
+    def _cell_state(self) -> Part:
+        """Return c of all steps."""
+        layers, sizes = self.layers, self.sizes
+        final = layers.optional("dst_iter_c", *self.place, sizes.dhc)
+        return final or layers.room("c", sizes.batch, sizes.dhc)

@@ -68,6 +68,8 @@ def _planned(
         if refused := tile.refusal(engine, gates):
             return refused
     layers = Layers(engine, op, transposed, numbers, knobs)
+    if knobs.get("persistent") == "yes" and isinstance(layers.persistent, str):
+        return Refused("attribute", layers.persistent)
     if isinstance(op, RNNForward):
         plan_forward(layers, op)
     else:

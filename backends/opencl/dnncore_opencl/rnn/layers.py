@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
-from dnncore.backend import RNN, KnobValue, MemoryDesc
+from dnncore.backend import RNN, KnobValue, MemoryDesc, RNNForward
 from dnncore_opencl.copies.apart import copied
 from dnncore_opencl.copies.staging import ROW_MAJOR, redirected
 from dnncore_opencl.elementwise.implementation import Pass
@@ -19,7 +19,17 @@ from dnncore_opencl.gemm.product import Gemm, Strides, matrix
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
 from dnncore_opencl.rnn.integers import Numbers
-from dnncore_opencl.rnn.steps import Cells, Part, Tile
+from dnncore_opencl.rnn.steps import (
+    ARRIVALS_APART,
+    LEAST_STEPS,
+    STRIP,
+    Cells,
+    Part,
+    Step,
+    Tile,
+    launches_of,
+    persistent_tile,
+)
 from dnncore_opencl.rows.statistics import Output, Statistics, Tensor
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
@@ -63,6 +73,22 @@ class Layers:
             self._take(place, argument, desc, is_transposed=argument.name in transposed)
         if numbers:
             self._round_first_state(numbers)
+
+    @cached_property
+    def persistent(self) -> Tile | str:
+        """The tile of a persistent kernel for the steps, or why there is none."""
+        op, sizes = self.op, self.sizes
+        if self.engine.is_cpu:
+            return "a CPU has no persistent kernels"
+        if op.weights_projection is not None or (op.is_gru and not op.is_lbr):
+            return "each step of this cell has two products"
+        if sizes.steps < LEAST_STEPS:
+            return f"it needs at least {LEAST_STEPS} steps; got {sizes.steps}"
+        is_forward = isinstance(op, RNNForward)
+        depth, gates = (sizes.dic, sizes.gates) if is_forward else (self.columns, 1)
+        strip = 1 if sizes.dic % STRIP or sizes.dhc % STRIP else STRIP
+        width = sizes.dhc
+        return persistent_tile(self.engine, gates, sizes.batch, width, depth, strip, self.knobs)
 
     def _take(self, place: int, argument: Any, desc: MemoryDesc, *, is_transposed: bool) -> None:
         wanted = MemoryDesc(desc.dims).with_format(tag_of(desc, is_transposed=is_transposed))
@@ -166,14 +192,29 @@ class Layers:
         """Append launches, which are made when the program is built."""
         self._works.append(lambda _: (make, 0))
 
+    def steps(self, make: Callable[[], Sequence[Step]]) -> None:
+        """Append the launches of steps."""
+        arrivals = self._arrivals()
+        self.add(lambda: launches_of(make(), arrivals))
+
+    def _arrivals(self) -> Part | None:
+        """Return the number of work-groups that have arrived; None without persistent kernels."""
+        if isinstance(self.persistent, str):
+            return None
+        is_new = "arrivals" not in self._rooms
+        count = ARRIVALS_APART * self.persistent.bands
+        room = self.room("arrivals", count)
+        if is_new:
+            self.copy(room, None, count)
+        return room
+
     def cells(self, kernel: str, cell: str, gates: int) -> Cells:
         """Return a kernel for steps."""
         key = kernel, cell, gates
         if key not in self._cells:
-            op, batch = self.op, self.sizes.batch
-            tile = Tile.of(self.engine, gates, batch, self.knobs)
+            op, batch, work = self.op, self.sizes.batch, self.op.flops / 2
             self._cells[key] = Cells(
-                self.engine, *key, batch, op.activation, op.alpha, op.flops / 2, tile, self.numbers
+                self.engine, *key, batch, op.activation, op.alpha, work, self.numbers, self.knobs
             )
         return self._cells[key]
 

@@ -10,7 +10,7 @@
     {                                                                                              \
         const float kept = KEPT(value);                                                            \
         STORE(state, n, unit, kept);                                                               \
-        STORE(last, n, unit, kept);                                                                \
+        AT_LAST STORE(last, n, unit, kept);                                                        \
         STORE(out, n, unit, adds ? AT(out, n)[unit] + kept : kept);                                \
     }
 
@@ -27,54 +27,57 @@ static inline float number_of_integer(const float y, const float scale, const fl
 
 __kernel GROUP_SIZE void rnn_forward($parameters)
 {
-    PRODUCTS
-    OVER_CELLS {
-        THIS_CELL
+    START
+    OVER_STEPS {
+        PRODUCTS
+        OVER_CELLS {
+            THIS_CELL
 #if GATES == 4 // LSTM
-        const float before = READ(c, n, unit);
-        const float i = logistic(total[0] + Z(0) + READ(peephole, 0, unit) * before);
-        const float f = logistic(total[1] + Z(1) + READ(peephole, 1, unit) * before);
-        const float g = tanh(total[2] + Z(2));
-        const float after = f * before + i * g;
-        const float o = logistic(total[3] + Z(3) + READ(peephole, 2, unit) * after);
-        const float y = o * tanh(after);
-        STORE_ROW(0, i);
-        STORE_ROW(1, f);
-        STORE_ROW(2, g);
-        STORE_ROW(3, o);
-        STORE_ROW(4, after);
-        STORE(new_c, n, unit, after);
-        STORE_MIDDLE(y)
-        STORE_STATE(y)
+            const float before = READ(c, n, unit);
+            const float i = logistic(total[0] + Z(0) + READ(peephole, 0, unit) * before);
+            const float f = logistic(total[1] + Z(1) + READ(peephole, 1, unit) * before);
+            const float g = tanh(total[2] + Z(2));
+            const float after = f * before + i * g;
+            const float o = logistic(total[3] + Z(3) + READ(peephole, 2, unit) * after);
+            const float y = o * tanh(after);
+            STORE_ROW(0, i);
+            STORE_ROW(1, f);
+            STORE_ROW(2, g);
+            STORE_ROW(3, o);
+            STORE_ROW(4, after);
+            STORE(new_c, n, unit, after);
+            STORE_MIDDLE(y)
+            STORE_STATE(y)
 #elif GATES == 3 // LBR
-        const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
-        const float q = total[2] + READ(bias, 3, unit);
-        const float o = tanh(Z(2) + reset * q);
-        const float v = (1.0f - READ(attention, n, 0)) * u;
-        const float y = v * READ(h, n, unit) + (1.0f - v) * o;
-        STORE_ROW(0, u);
-        STORE_ROW(1, reset);
-        STORE_ROW(2, o);
-        STORE_ROW(3, q);
-        STORE_STATE(y)
-#elif GATES == 2 // the first two gates of GRU
-        const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
-        STORE_ROW(0, u);
-        STORE_ROW(1, reset);
-        STORE_MIDDLE(reset * READ(h, n, unit))
-#else
-        float y = total[0];
-        if (cell == STATE_OF_GRU) {
-            const float v = (1.0f - READ(attention, n, 0)) * AT(row, n)[unit];
-            const float o = tanh(y + Z(2));
-            y = v * READ(h, n, unit) + (1.0f - v) * o;
+            const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
+            const float q = total[2] + READ(bias, 3, unit);
+            const float o = tanh(Z(2) + reset * q);
+            const float v = (1.0f - READ(attention, n, 0)) * u;
+            const float y = v * READ(h, n, unit) + (1.0f - v) * o;
+            STORE_ROW(0, u);
+            STORE_ROW(1, reset);
             STORE_ROW(2, o);
-        } else if (cell == RNN) {
-            const float x = y + Z(0);
-            y = kind == RELU ? (x > 0.0f ? x : x * alpha)
-                             : (kind == LOGISTIC ? logistic(x) : tanh(x));
-        } // else the projection of LSTM
-        STORE_STATE(y)
+            STORE_ROW(3, q);
+            STORE_STATE(y)
+#elif GATES == 2 // the first two gates of GRU
+            const float u = logistic(total[0] + Z(0)), reset = logistic(total[1] + Z(1));
+            STORE_ROW(0, u);
+            STORE_ROW(1, reset);
+            STORE_MIDDLE(reset * READ(h, n, unit))
+#else
+            float y = total[0];
+            if (cell == STATE_OF_GRU) {
+                const float v = (1.0f - READ(attention, n, 0)) * AT(row, n)[unit];
+                const float o = tanh(y + Z(2));
+                y = v * READ(h, n, unit) + (1.0f - v) * o;
+                STORE_ROW(2, o);
+            } else if (cell == RNN) {
+                const float x = y + Z(0);
+                y = kind == RELU ? (x > 0.0f ? x : x * alpha)
+                                 : (kind == LOGISTIC ? logistic(x) : tanh(x));
+            } // else the projection of LSTM
+            STORE_STATE(y)
 #endif
+        }
     }
 }

@@ -29,6 +29,7 @@ from dnncore_opencl.runtime import tuning
 from dnncore_opencl.runtime.build import Builder
 from dnncore_opencl.runtime.faults import failure
 from dnncore_opencl.runtime.memory_account import Account, MemoryInfo
+from dnncore_opencl.runtime.turns import turns_of
 
 SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
 
@@ -57,6 +58,7 @@ class OpenedDevice(Engine):
         self._device = describe(device)
         self.wait_timeout = _wait_timeout()
         self.builder = Builder(self.native)
+        self.turns = turns_of(context)
 
     @property
     def device(self) -> Device:

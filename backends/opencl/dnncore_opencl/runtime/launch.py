@@ -61,6 +61,9 @@ class Launch:
     CPU compiles the kernel without optimization (`runtime/build.py`).
 
     instead: a launch with the same result, for drivers that cannot build this one.
+
+    is_persistent: whether work-groups wait for each other. Then all of them must fit on the device
+    at once, and two such launches never run at once (`runtime/turns.py`).
     """
 
     source: Source
@@ -69,6 +72,7 @@ class Launch:
     local_size: tuple[int, ...]
     work: float = math.inf
     instead: Launch | None = None
+    is_persistent: bool = False
     args: tuple[Any, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from dnncore_opencl.runtime.events import OpenCLEvent
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.raw_queue import launch_arguments
 from dnncore_opencl.runtime.schema import Arg, Constant, Scratch
+from dnncore_opencl.runtime.turns import Turns
 
 
 class LaunchProgram(Executable):
@@ -29,6 +30,7 @@ class LaunchProgram(Executable):
             if isinstance(arg, Constant)
         }
         self._programs = [program for _, program in built]
+        self._turns = engine.turns
         self._own = threading.local()  # per thread: the call that `execute` fills
 
     def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
@@ -55,7 +57,7 @@ class LaunchProgram(Executable):
 
         pyopencl queries a database for each, under a lock that a signal handler would wait for.
         """
-        ready = functools.partial(_Ready, self._constants)
+        ready = functools.partial(_Ready, self._constants, self._turns)
         return BoundCall(uninterrupted(list, map(ready, self._programs, self.launches)), owned)
 
     @staticmethod
@@ -85,7 +87,7 @@ class BoundCall:
                 return self._queue_to_point(stream)
             queue = stream.native
             for one in self.ready:
-                native = one.enqueue(queue, one.kernel, one.global_size, one.local_size)
+                native = _enqueue(one, queue)
         except pyopencl().Error as error:
             raise stream.engine.failure("cannot launch", error) from error
         return OpenCLEvent(stream, native)
@@ -94,6 +96,9 @@ class BoundCall:
         """Queue all kernels without their own events. Return the point after them."""
         enqueue, queue = stream.raw_enqueue, stream.raw_queue
         for one in self.ready:
+            if one.turns:
+                _enqueue(one, stream.native)
+                continue
             status = enqueue(queue, *one.raw)
             if status:
                 raise stream.engine.failure("cannot launch", status)
@@ -112,8 +117,14 @@ class BoundCall:
         return event or stream.nothing(wait_for)
 
 
-def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
-    return one.enqueue(queue, one.kernel, one.global_size, one.local_size, wait_for=events)
+def _enqueue(one: _Ready, queue: Any, events: Sequence[Any] | None = None) -> Any:
+    """Queue a kernel behind pyopencl events, and a persistent one in its turn."""
+    function, arguments = one.enqueue, (queue, one.kernel, one.global_size, one.local_size)
+    if one.turns is None:
+        return function(*arguments, wait_for=events)
+    return one.turns.launch(
+        queue, lambda before: function(*arguments, wait_for=[*(events or ()), *before])
+    )
 
 
 def _built(engine: OpenedDevice, launch: Launch) -> tuple[Launch, Any]:
@@ -130,10 +141,22 @@ def _built(engine: OpenedDevice, launch: Launch) -> tuple[Launch, Any]:
 class _Ready:
     """A kernel object with its scalars and constants set, and the places of its buffers."""
 
-    __slots__ = ("_buffers", "_serials", "enqueue", "global_size", "kernel", "local_size", "raw")
+    __slots__ = (
+        "_buffers",
+        "_serials",
+        "enqueue",
+        "global_size",
+        "kernel",
+        "local_size",
+        "raw",
+        "turns",
+    )
 
-    def __init__(self, constants: Mapping[Constant, Any], program: Any, launch: Launch) -> None:
+    def __init__(
+        self, constants: Mapping[Constant, Any], turns: Turns, program: Any, launch: Launch
+    ) -> None:
         cl = pyopencl()
+        self.turns = turns if launch.is_persistent else None
         self.kernel = cl.Kernel(program, launch.kernel)
         self.global_size = launch.global_size
         self.local_size = launch.local_size
