@@ -170,7 +170,7 @@ def persistent_tile(
     while True:
         units = next(
             n for n in POWERS
-            if -(-width // (n * each)) * bands <= most and PERSISTENT_ITEMS // n * strip <= depth
+            if -(-width // (n * each)) * bands <= most and PERSISTENT_ITEMS // n * strip <= max(depth, 4 * strip)
         )  # fmt: skip
         tile = Tile(units, each, 1, max(PERSISTENT_ITEMS // units, 1))
         tile = replace(tile, **_given(values) | {"rows": 1})
