@@ -116,6 +116,8 @@ class _Side:
             return [self._cells("LSTM", 4, parts["h"], 0, parts | results)]
         cells = layers.cells("rnn_forward", "PROJECTION", 1)
         own = {**results, "weights": projection, "source": self.middle}
+        if layers.numbers:
+            own["factors"] = Part(layers.numbers.projection_factors, 0, sizes.dic)
         return [
             self._cells("LSTM", 4, parts["h"], 0, {**parts, "middle": self.middle}),
             Step(cells, sizes.dic, sizes.dhc, 0, own, self.adds),
@@ -130,6 +132,8 @@ class _Side:
         cells = layers.cells("rnn_forward", cell, gates)
         deep = layers.part("weights_iter", *self.place, self.columns).at(0, column)
         own = {**parts, "weights": deep, "source": source or self.zeros}
+        if layers.numbers:
+            own["factors"] = Part(layers.numbers.factors, 0, sizes.dhc)
         return Step(cells, sizes.dhc, sizes.dic, sizes.dhc, own, self.adds)
 
     def _state(self, number: int) -> Part:

@@ -1,7 +1,9 @@
-"""Recurrent cells of integers: the cells of f32 with the numbers that the integers represent.
+"""Recurrent cells of integers: the cells of f32 with differences of integers.
 
-Inputs and weights become numbers before the first step. A cell rounds each state to the number of
-an integer. Results become integers after the last step.
+A difference is an integer minus the shift. Before the first step, states become differences and
+weights become f32. So the sums are exact, unless they are large. A cell multiplies a sum by a
+factor, which gives the number that it represents, and rounds each state to a difference. Results
+become integers, or numbers, after the last step.
 """
 
 from __future__ import annotations
@@ -17,30 +19,38 @@ from dnncore_opencl.elementwise.implementation import Pass
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Constant, Scratch
 
-__all__ = ["Numbers"]
+__all__ = ["STATES", "Numbers"]
+
+
+STATES = ("src_layer", "src_iter", "dst_layer", "dst_iter")
+"""The tensors of states, which are integers or the numbers of integers."""
 
 
 class Numbers:
-    """Conversions between the integers of an operation and their numbers."""
+    """Conversions between the integers of an operation, their differences and their numbers.
+
+    factors, projection_factors: of sums, by gate and channel.
+    """
 
     def __init__(self, engine: Any, op: RNN, attr: Attributes) -> None:
         self.engine, self.own = engine, op.src_layer.data_type
-        self.given = RNNQparams.of(op, attr)
+        self.given = given = RNNQparams.of(op, attr)
         with np.errstate(over="ignore"):
-            self.inverse = np.float32(1 / self.given.scale)
-            weights, projection = (
-                (1 / scales).astype(np.float32)
-                for scales in (self.given.weights, self.given.projection)
+            self.inverse = float(np.float32(1 / given.scale))
+        with np.errstate(over="ignore"):
+            self.factors, self.projection_factors = (
+                Constant((1 / (np.float64(given.scale) * scales)).astype(np.float32))
+                for scales in (given.weights, given.projection)
             )
-        self.of_weights = {
-            "weights_layer": weights, "weights_iter": weights, "weights_projection": projection,
-        }  # fmt: skip
 
     def refused(self) -> Refused | None:
         """Refuse scales with which integers represent numbers that are infinite in f32."""
         given, most_q = self.given, np.iinfo(np.uint8).max
         weights = min(float(own.min()) for own in (given.weights, given.projection))
-        most = max((most_q + abs(given.shift)) / given.scale, most_q / weights)
+        most = max(
+            (most_q + abs(given.shift)) / given.scale, most_q / weights,
+            1 / (given.scale * weights),
+        )  # fmt: skip
         if most <= float(np.finfo(np.float32).max):
             return None
         text = f"numbers of integers must be finite in f32; got up to {most:.3g}"
@@ -48,41 +58,37 @@ class Numbers:
 
     @property
     def of_zero(self) -> float:
-        """The number of the integer that represents zero best. It differs from 0 if the shift is
-        no integer.
+        """The difference of the integer that represents zero best. It is 0 if the shift is a whole
+        number in the range of integers.
         """
         limits = np.iinfo({"u8": np.uint8, "s8": np.int8}[self.own])
         q = np.clip(np.rint(np.float32(self.given.shift)), limits.min, limits.max)
-        return float(np.float32((q - self.given.shift) / self.given.scale))
+        return float(np.float32(q - self.given.shift))
 
-    def decoded(
-        self, name: str, src: MemoryDesc, dst: MemoryDesc, source: Arg | Scratch
+    def differences(
+        self, src: MemoryDesc, dst: MemoryDesc, source: Arg | Scratch
     ) -> Sequence[Launch]:
-        """Return the launches that write the numbers of a tensor of integers to the scratchpad."""
-        factors = self.of_weights.get(name)
-        if factors is None:
-            steps = (1.0, -self.given.shift), (float(self.inverse), 0.0)
-            return self._launches(_linear(*steps), src, dst, [source, Scratch()])
-        dims = (*(1,) * (src.ndims - factors.ndim), *factors.shape)
-        attr = Attributes([PostOp.binary("mul", MemoryDesc(dims))])
-        return self._launches(attr, src, dst, [source, Scratch(), Constant(factors)])
+        """Return the launches that write the differences of integers to the scratchpad."""
+        return self._launches((1.0, -self.given.shift), src, dst, source, Scratch())
 
-    def encoded(
+    def integers(self, src: MemoryDesc, dst: MemoryDesc, source: Arg | Scratch) -> Sequence[Launch]:
+        """Return the launches that write the integers of numbers to the scratchpad."""
+        return self._launches((self.given.scale, self.given.shift), src, dst, source, Scratch())
+
+    def stored(
         self, src: MemoryDesc, dst: MemoryDesc, source: Arg | Scratch, target: Arg | Scratch
     ) -> Sequence[Launch]:
-        """Return the launches that write the integers of numbers."""
-        attr = _linear((self.given.scale, self.given.shift))
-        return self._launches(attr, src, dst, [source, target])
+        """Return the launches that write the numbers of differences to f32, else the integers."""
+        step = (self.inverse, 0.0) if dst.data_type == "f32" else (1.0, self.given.shift)
+        return self._launches(step, src, dst, source, target)
 
     def _launches(
-        self, attr: Attributes, src: MemoryDesc, dst: MemoryDesc, buffers: Sequence[Any]
+        self, step: tuple[float, float], src: MemoryDesc, dst: MemoryDesc, source: Any, target: Any
     ) -> Sequence[Launch]:
-        work = Pass(self.engine, [src, dst, *(desc for _, desc in attr.operands())], 1)
+        factor, summand = step
+        attr = Attributes([PostOp.eltwise("linear", alpha=factor, beta=summand)])
+        work = Pass(self.engine, [src, dst], 1)
         work.take(Reorder(src=src, dst=dst), attr)
         work.start("v0")
         work.post_ops(attr)
-        return [redirected(one, dict(enumerate(buffers))) for one in work.launches()]
-
-
-def _linear(*steps: tuple[float, float]) -> Attributes:
-    return Attributes([PostOp.eltwise("linear", alpha=a, beta=b) for a, b in steps])
+        return [redirected(one, {0: source, 1: target}) for one in work.launches()]

@@ -18,7 +18,7 @@ from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.product import Gemm, Strides, matrix
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
-from dnncore_opencl.rnn.integers import Numbers
+from dnncore_opencl.rnn.integers import STATES, Numbers
 from dnncore_opencl.rnn.steps import (
     ARRIVALS_APART,
     LEAST_STEPS,
@@ -92,29 +92,31 @@ class Layers:
 
     def _take(self, place: int, argument: Any, desc: MemoryDesc, *, is_transposed: bool) -> None:
         wanted = MemoryDesc(desc.dims).with_format(tag_of(desc, is_transposed=is_transposed))
-        is_own = desc.data_type == "f32" and desc.strides == wanted.strides and desc.is_plain
-        if is_own:
-            self._tensors[argument.name] = Part(Arg(place), desc.offset0, 1)
+        name, is_out = argument.name, argument.direction == "out"
+        numbers = self.numbers if name in STATES else None
+        is_f32 = desc.data_type == "f32" and not (numbers and is_out)
+        if is_f32 and desc.strides == wanted.strides and desc.is_plain:
+            self._tensors[name] = Part(Arg(place), desc.offset0, 1)
             return
         self.copies += 1
-        name, numbers = argument.name, self.numbers if desc.data_type in ("u8", "s8") else None
         start = self.room(name, desc.nelems).start
         wanted = wanted.with_offset0(start)
         self._tensors[name] = Part(Scratch(), start, 1)
-        if argument.direction == "out":
-            encoded = numbers.encoded if numbers else partial(copied, self.engine)
-            self._after.append(lambda: encoded(wanted, desc, Scratch(), Arg(place)))
-        elif numbers:
-            self.add(lambda: numbers.decoded(name, desc, wanted, Arg(place)))
+        if is_out:
+            stored = numbers.stored if numbers else partial(copied, self.engine)
+            self._after.append(lambda: stored(wanted, desc, Scratch(), Arg(place)))
+        elif numbers and desc.data_type == numbers.own:
+            self.add(lambda: numbers.differences(desc, wanted, Arg(place)))
         else:
             self.add(lambda: copied(self.engine, desc, wanted, Arg(place), Scratch()))
 
     def _round_first_state(self, numbers: Numbers) -> None:
-        """Round h before the first step to numbers of integers."""
+        """Make h before the first step differences of integers."""
         sizes = self.sizes
         count = sizes.layers * sizes.directions * sizes.batch * sizes.dic
-        given = self._tensors.get("src_iter")
-        if not count or (given is None and not numbers.of_zero):
+        given, desc = self._tensors.get("src_iter"), self.op.src_iter
+        is_done = desc is not None and desc.data_type == numbers.own
+        if not count or is_done or (given is None and not numbers.of_zero):
             return
         room = self.room("first states", count)
         self._tensors["src_iter"] = room
@@ -125,8 +127,8 @@ class Layers:
         integers = self.room("integers of states", -(-count // FLOAT))
         q = MemoryDesc((count,), numbers.own).with_offset0(integers.start * FLOAT)
         src = MemoryDesc((count,)).with_offset0(given.start)
-        self.add(lambda: numbers.encoded(src, q, given.buffer, Scratch()))
-        self.add(lambda: numbers.decoded("src_iter", q, whole, Scratch()))
+        self.add(lambda: numbers.integers(src, q, given.buffer))
+        self.add(lambda: numbers.differences(q, whole, Scratch()))
 
     # -- tensors ------------------------------------------------------------------------------
 

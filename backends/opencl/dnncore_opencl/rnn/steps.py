@@ -13,7 +13,7 @@ from dnncore_opencl.codegen.vectors import TYPES, vector
 from dnncore_opencl.devices.nvidia import is_nvidia
 from dnncore_opencl.rnn.integers import Numbers
 from dnncore_opencl.runtime.launch import Launch, Source, template
-from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch
+from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Buffer, Schema, Scratch
 
 __all__ = [
     "ARRIVALS_APART",
@@ -40,6 +40,7 @@ STRIP = 4  # neighbouring floats that a work-item of a GPU reads at once
 PERSISTENT_BATCH = 64  # the most images; then a launch per step is faster
 LEAST_STEPS = 4  # of cells with a persistent kernel; the first and the last have their own launch
 PERSISTENT_ITEMS = 256  # work-items of a work-group
+LEAST_SLICES = 4
 PERSISTENT_COLUMNS = 4  # sums of a work-item per row
 PERSISTENT_ROWS = 8  # the most images at once
 ARRIVALS_APART = 32  # the floats of a line of the cache
@@ -55,7 +56,7 @@ KINDS = {"relu": 0, "logistic": 1, "tanh": 2}
 class Part:
     """Rows of f32. start: the first element in the buffer; step: from row to row, at least 1."""
 
-    buffer: Arg | Scratch
+    buffer: Any  # an `Arg` or `Scratch`, or a `Constant` of factors
     start: int
     step: int
 
@@ -166,12 +167,14 @@ def persistent_tile(
     if wish == "no" or (wish == "auto" and batch > PERSISTENT_BATCH):
         return f"a launch per step is faster for {batch} images"
     each = max(PERSISTENT_COLUMNS // gates, 1)
+    slices = max(depth // strip, LEAST_SLICES)  # more would be idle
     bands = min(-(-batch // PERSISTENT_ROWS), most)
     while True:
         units = next(
-            n for n in POWERS
-            if -(-width // (n * each)) * bands <= most and PERSISTENT_ITEMS // n * strip <= max(depth, 4 * strip)
-        )  # fmt: skip
+            n
+            for n in POWERS
+            if -(-width // (n * each)) * bands <= most and PERSISTENT_ITEMS // n <= slices
+        )
         tile = Tile(units, each, 1, max(PERSISTENT_ITEMS // units, 1))
         tile = replace(tile, **_given(values) | {"rows": 1})
         tile = replace(tile, turns=-(-depth // (tile.slices * strip)))
@@ -230,13 +233,13 @@ class Cells:
     def names(self) -> tuple[str, ...]:
         """The tensors that the kernel reads and writes."""
         reads, writes = NAMES[self.kernel]
-        return (*reads, *writes)
+        return (*reads, *writes, *(("factors",) if self.numbers else ()))
 
     @cached_property
     def schema(self) -> Schema:
         """The parameters of a launch of one step."""
-        reads, _ = NAMES[self.kernel]
-        kinds = {name: "const float" if name in reads else "float" for name in self.names}
+        _, writes = NAMES[self.kernel]
+        kinds = {name: "float" if name in writes else "const float" for name in self.names}
         buffers = {name: Buffer(kind) for name, kind in kinds.items()}
         starts = {f"{name}_at": LONG for name in self.names}
         steps = {f"{name}_step": INT for name in self.names}
