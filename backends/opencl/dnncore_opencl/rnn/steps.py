@@ -37,14 +37,17 @@ OF_ONE_GATE = ((1, 1, 1), (16, 2, 4), (math.inf, 4, 8))
 """Triples of the most rows of a batch, and the units of a work-item and rows of a tile for it."""
 
 STRIP = 4  # neighbouring floats that a work-item of a GPU reads at once
-PERSISTENT_BATCH = 64  # the most images; then a launch per step is faster
+PERSISTENT_WORK = 1_050_000  # multiply-adds of a step, per compute unit; more take longer
 LEAST_STEPS = 4  # of cells with a persistent kernel; the first and the last have their own launch
 PERSISTENT_ITEMS = 256  # work-items of a work-group
 LEAST_SLICES = 4
-PERSISTENT_COLUMNS = 4  # sums of a work-item per row
+PERSISTENT_EACH = {1: 2, 2: 2, 3: 2, 4: 1}
+"""Gates, and the units of a work-item of a persistent kernel."""
+
 PERSISTENT_ROWS = 8  # the most images at once
 ARRIVALS_APART = 32  # the floats of a line of the cache
 KEPT_WEIGHTS = 128  # of a work-item; it has 255 registers
+PERSISTENT_REGISTERS = 150  # for weights and sums; with more, a work-item has half the images
 POWERS = tuple(2**power for power in range(31))
 
 CPU_UNITS = 8
@@ -164,9 +167,11 @@ def persistent_tile(
     the weights permit. strip: neighbouring floats that a work-item reads at once. values: of knobs.
     """
     wish, most = values.get("persistent", "auto"), _groups_at_once(engine)
-    if wish == "no" or (wish == "auto" and batch > PERSISTENT_BATCH):
-        return f"a launch per step is faster for {batch} images"
-    each = max(PERSISTENT_COLUMNS // gates, 1)
+    work = batch * width * depth * gates
+    if wish == "no" or (wish == "auto" and work > PERSISTENT_WORK * most):
+        return f"a launch per step is faster for {work} multiply-adds"
+    given = _given(values)
+    each = given.get("each", PERSISTENT_EACH[gates])
     slices = max(depth // strip, LEAST_SLICES)  # more would be idle
     bands = min(-(-batch // PERSISTENT_ROWS), most)
     while True:
@@ -176,7 +181,7 @@ def persistent_tile(
             if -(-width // (n * each)) * bands <= most and PERSISTENT_ITEMS // n <= slices
         )
         tile = Tile(units, each, 1, max(PERSISTENT_ITEMS // units, 1))
-        tile = replace(tile, **_given(values) | {"rows": 1})
+        tile = replace(tile, **given | {"rows": 1})
         tile = replace(tile, turns=-(-depth // (tile.slices * strip)))
         kept = tile.turns * strip * gates * tile.each
         if kept <= KEPT_WEIGHTS or bands == 1:
@@ -187,9 +192,11 @@ def persistent_tile(
         return f"{groups} work-groups must run at once; the device promises this for {most}"
     if kept > KEPT_WEIGHTS:
         return f"a work-item would keep {kept} weights; it has registers for {KEPT_WEIGHTS}"
-    rows = PERSISTENT_ROWS if kept <= KEPT_WEIGHTS // 2 else PERSISTENT_ROWS // 2
+    rows = PERSISTENT_ROWS
+    if kept + rows * gates * tile.each > PERSISTENT_REGISTERS:
+        rows //= 2
     rows = min(rows, next(n for n in POWERS if n * bands >= batch))
-    tile = replace(tile, rows=_given(values).get("rows", rows))
+    tile = replace(tile, rows=given.get("rows", rows))
     tile = replace(tile, bands=min(-(-batch // tile.rows), most // groups))
     refused = tile.refusal(engine, gates)
     return refused.reason if refused else tile
