@@ -12,7 +12,7 @@ pytest.importorskip("pyopencl")
 
 from checks import Target
 from conftest import TARGETS
-from dnncore_opencl.rnn.steps import Tile
+from dnncore_opencl.rnn.tiles import Tile
 
 import dnncore as dnn
 from dnncore.problem import read

@@ -22,7 +22,7 @@ from dnncore_opencl.rnn.backward import plan_backward
 from dnncore_opencl.rnn.forward import plan_forward
 from dnncore_opencl.rnn.integers import Numbers
 from dnncore_opencl.rnn.layers import Layers, tag_of
-from dnncore_opencl.rnn.steps import KNOBS, Tile
+from dnncore_opencl.rnn.tiles import KNOBS, Tile
 from dnncore_opencl.runtime.program import LaunchProgram
 
 TRANSPOSED = ("weights_iter", "weights_projection")  # as the gradient reads them

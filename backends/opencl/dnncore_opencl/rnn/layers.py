@@ -19,17 +19,8 @@ from dnncore_opencl.gemm.product import Gemm, Strides, matrix
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
 from dnncore_opencl.rnn.integers import STATES, Numbers
-from dnncore_opencl.rnn.steps import (
-    ARRIVALS_APART,
-    LEAST_STEPS,
-    STRIP,
-    Cells,
-    Part,
-    Step,
-    Tile,
-    launches_of,
-    persistent_tile,
-)
+from dnncore_opencl.rnn.steps import Cells, Part, Step, launches_of
+from dnncore_opencl.rnn.tiles import ARRIVALS_APART, LEAST_STEPS, STRIP, Tile, persistent_tile
 from dnncore_opencl.rows.statistics import Output, Statistics, Tensor
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
@@ -84,11 +75,14 @@ class Layers:
             return "each step of this cell has two products"
         if sizes.steps < LEAST_STEPS:
             return f"it needs at least {LEAST_STEPS} steps; got {sizes.steps}"
-        is_forward = isinstance(op, RNNForward)
-        depth, gates = (sizes.dic, sizes.gates) if is_forward else (self.columns, 1)
-        strip = 1 if sizes.dic % STRIP or sizes.dhc % STRIP else STRIP
-        width = sizes.dhc
-        return persistent_tile(self.engine, gates, sizes.batch, width, depth, strip, self.knobs)
+        width, batch = sizes.dhc, sizes.batch
+        if isinstance(op, RNNForward):
+            gates, depth = sizes.gates, sizes.dic
+            strip = 1 if any(n % STRIP for n in (depth, self.row, self.parts["h"].start)) else STRIP
+        else:
+            gates, depth = 1, self.columns
+            strip = 1 if depth % STRIP else STRIP
+        return persistent_tile(self.engine, gates, batch, width, depth, strip, self.knobs)
 
     def _take(self, place: int, argument: Any, desc: MemoryDesc, *, is_transposed: bool) -> None:
         wanted = MemoryDesc(desc.dims).with_format(tag_of(desc, is_transposed=is_transposed))
@@ -196,19 +190,15 @@ class Layers:
 
     def steps(self, make: Callable[[], Sequence[Step]]) -> None:
         """Append the launches of steps."""
-        arrivals = self._arrivals()
-        self.add(lambda: launches_of(make(), arrivals))
-
-    def _arrivals(self) -> Part | None:
-        """Return the number of work-groups that have arrived; None without persistent kernels."""
-        if isinstance(self.persistent, str):
-            return None
+        if isinstance(tile := self.persistent, str):
+            self.add(lambda: launches_of(make(), None, None))
+            return
+        count = ARRIVALS_APART * tile.bands
         is_new = "arrivals" not in self._rooms
-        count = ARRIVALS_APART * self.persistent.bands
-        room = self.room("arrivals", count)
+        arrivals = self.room("arrivals", count)
         if is_new:
-            self.copy(room, None, count)
-        return room
+            self.copy(arrivals, None, count)
+        self.add(lambda: launches_of(make(), tile, arrivals))
 
     def cells(self, kernel: str, cell: str, gates: int) -> Cells:
         """Return a kernel for steps."""
