@@ -144,7 +144,7 @@ def persistent_tile(
     if kept > KEPT_WEIGHTS:
         return f"a work-item would keep {kept} weights; it has registers for {KEPT_WEIGHTS}"
     rows = MOST_ROWS if kept + MOST_ROWS * gates * tile.each <= KEPT_NUMBERS else MOST_ROWS // 2
-    while rows > 1 and rows // 2 * bands >= batch:
+    while rows > 1 and -(-2 * batch // rows) <= most // groups:
         rows //= 2
     tile = replace(tile, rows=given.get("rows", rows))
     tile = replace(tile, bands=min(-(-batch // tile.rows), most // groups))
