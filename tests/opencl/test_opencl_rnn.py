@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ pytest.importorskip("pyopencl")
 
 from checks import Target
 from conftest import TARGETS
-from dnncore_opencl.rnn.tiles import Tile
+from dnncore_opencl.rnn.tiles import Tile, persistent_tile
 
 import dnncore as dnn
 from dnncore.problem import read
@@ -93,6 +94,34 @@ def test_one_launch_for_all_steps(target, planned_for_gpus, direction, text):
         pd = dnn.PrimitiveDesc(problem.op, target.engine, impl=IMPL, knobs={"persistent": wish})
         launches = pd.primitive().executable.launches
         assert sum(launch.is_persistent for launch in launches) == count
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_DW"])
+def test_persistent_kernels_without_images(planned_for_gpus, direction):
+    (problem,) = read(f"--knobs=persistent:yes --rnn --dir={direction} l1t9mb0_slc40dhc40")
+    result = run_case(problem, OPENCL[0].engine, impl=IMPL, checks=["random"])
+    assert not result.failures
+
+
+def test_tiles_of_persistent_kernels_fit():
+    """Work-groups fit on the compute units, weights in registers, bands hold all images."""
+    limits = {"max_work_group": 1024, "local_memory": 49152, "compute_capability": (9, 0)}
+    for units, gates, width, batch in itertools.product(
+        (1, 20, 132), (1, 3, 4), (1, 7, 64, 200, 512, 650, 1024), (0, 1, 2, 5, 16, 100, 999)
+    ):
+        device = SimpleNamespace(limits={**limits, "compute_units": units})
+        engine = SimpleNamespace(is_cpu=False, device=device)
+        for depth in (width, 4 * width):
+            strip = 1 if depth % 4 else 4
+            wish = {"persistent": "yes"}
+            tile = persistent_tile(engine, gates, batch, width, depth, strip, wish)
+            if isinstance(tile, str):
+                continue
+            assert tile.groups(width) * tile.bands <= units
+            assert tile.turns * tile.slices * strip >= depth
+            assert tile.turns * strip * gates * tile.each <= 128
+            assert tile.units * tile.slices <= 256
+            assert tile.slices % tile.parts(gates) == 0
 
 
 @pytest.mark.parametrize(

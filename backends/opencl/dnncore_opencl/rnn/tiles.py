@@ -32,7 +32,7 @@ ITEMS = 256  # work-items of a work-group; so each may have 255 registers on NVI
 KEPT_WEIGHTS = 128  # of a work-item, in registers
 KEPT_NUMBERS = 150  # weights and sums of a work-item; with more, it has half the images
 MOST_ROWS = 8  # images at once
-LEAST_SLICES = 4
+LEAST_SLICES = 4  # also of short sums
 UNITS_OF_ITEM = {1: 2, 2: 2, 3: 2, 4: 1}  # by gates
 ARRIVALS_APART = 32  # the floats of a line of the cache
 
@@ -40,7 +40,7 @@ KNOBS = (
     Knob("each", 0, (0, 1, 2, 4), "units of a work-item; 0: chosen by a rule"),
     Knob("rows", 0, (0, 1, 2, 4, 8, 16), "images of a work-group; 0: chosen by a rule"),
     Knob("slices", 0, (0, 8, 16, 32, 64), "work-items that share a sum; 0: chosen by a rule"),
-    Knob("persistent", "auto", ("auto", "no", "yes"), "one launch for all steps"),
+    Knob("persistent", "auto", ("auto", "no", "yes"), "one launch for most steps; auto: by a rule"),
 )
 """Parameters of a tile on a GPU, which a program may choose."""
 
@@ -124,7 +124,7 @@ def persistent_tile(
     given = _given(values)
     each = given.get("each", UNITS_OF_ITEM[gates])
     slices = max(depth // strip, LEAST_SLICES)  # more would be idle
-    bands = min(-(-batch // MOST_ROWS), most)
+    bands = max(min(-(-batch // MOST_ROWS), most), 1)
     while True:
         units = next(
             units
@@ -147,7 +147,7 @@ def persistent_tile(
     while rows > 1 and -(-2 * batch // rows) <= most // groups:
         rows //= 2
     tile = replace(tile, rows=given.get("rows", rows))
-    tile = replace(tile, bands=min(-(-batch // tile.rows), most // groups))
+    tile = replace(tile, bands=max(min(-(-batch // tile.rows), most // groups), 1))
     refused = tile.refusal(engine, gates)
     return refused.reason if refused else tile
 
