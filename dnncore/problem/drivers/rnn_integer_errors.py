@@ -65,8 +65,12 @@ class _Cells:
         return Approximate(right, Noise.within(np.where(limit > 0, steps, 0.0)))
 
     def number(self, q: Approximate) -> Approximate:
-        """Return the numbers that integers represent. The reciprocal is rounded, too."""
-        return (q - self.given.shift) * (1 / self.given.scale) * 1.0
+        """Return the numbers that integers represent.
+
+        The reciprocal of the scale may be rounded. Then all numbers have the same relative error.
+        """
+        x = (q - self.given.shift) * (1 / self.given.scale)
+        return Approximate(x.value, x.noise + Noise.within(ROUNDOFF * np.abs(x.value)))
 
     def scaled(self, scales: Array, *sums: _Sums) -> Approximate:
         """Return the number that sums of integers represent, without the bias."""

@@ -35,8 +35,7 @@ class Numbers:
     def __init__(self, engine: Any, op: RNN, attr: Attributes) -> None:
         self.engine, self.own = engine, op.src_layer.data_type
         self.given = given = RNNQparams.of(op, attr)
-        with np.errstate(over="ignore"):
-            self.inverse = float(np.float32(1 / given.scale))
+        self._scale = Constant(np.array([given.scale], np.float32))
         with np.errstate(over="ignore"):
             self.factors, self.projection_factors = (
                 Constant((1 / (np.float64(given.scale) * scales)).astype(np.float32))
@@ -79,16 +78,23 @@ class Numbers:
         self, src: MemoryDesc, dst: MemoryDesc, source: Arg | Scratch, target: Arg | Scratch
     ) -> Sequence[Launch]:
         """Return the launches that write the numbers of differences to f32, else the integers."""
-        step = (self.inverse, 0.0) if dst.data_type == "f32" else (1.0, self.given.shift)
-        return self._launches(step, src, dst, source, target)
+        if dst.data_type != "f32":
+            return self._launches((1.0, self.given.shift), src, dst, source, target)
+        attr = Attributes([PostOp.binary("div", MemoryDesc((1,) * src.ndims))])
+        return self._passes(attr, src, dst, [source, target, self._scale])
 
     def _launches(
         self, step: tuple[float, float], src: MemoryDesc, dst: MemoryDesc, source: Any, target: Any
     ) -> Sequence[Launch]:
         factor, summand = step
         attr = Attributes([PostOp.eltwise("linear", alpha=factor, beta=summand)])
-        work = Pass(self.engine, [src, dst], 1)
+        return self._passes(attr, src, dst, [source, target])
+
+    def _passes(
+        self, attr: Attributes, src: MemoryDesc, dst: MemoryDesc, buffers: Sequence[Any]
+    ) -> Sequence[Launch]:
+        work = Pass(self.engine, [src, dst, *(desc for _, desc in attr.operands())], 1)
         work.take(Reorder(src=src, dst=dst), attr)
         work.start("v0")
         work.post_ops(attr)
-        return [redirected(one, {0: source, 1: target}) for one in work.launches()]
+        return [redirected(one, dict(enumerate(buffers))) for one in work.launches()]

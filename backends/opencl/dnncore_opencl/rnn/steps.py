@@ -187,8 +187,10 @@ class Step:
         if "last" in last.given:
             final = last.given["last"]
             arguments |= {"last": final.buffer, "last_at": final.start, "last_step": final.step}
-        size, source = (tile.groups(self.width) * local, tile.bands), cells.source(tile, tile.strip)
-        return Launch(source, arguments, size, (local, 1), cells.work, is_persistent=True)
+        groups, source = tile.groups(self.width), cells.source(tile, tile.strip)
+        size, local_size = (groups * local, tile.bands), (local, 1)
+        is_persistent = groups > 1  # a single work-group waits for no other
+        return Launch(source, arguments, size, local_size, cells.work, is_persistent=is_persistent)
 
     def _arguments(self) -> dict[str, Any]:
         cells, given = self.cells, self.given

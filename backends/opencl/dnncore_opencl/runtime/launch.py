@@ -62,8 +62,8 @@ class Launch:
 
     instead: a launch with the same result, for drivers that cannot build this one.
 
-    is_persistent: whether work-groups wait for each other. Then all of them must fit on the device
-    at once, and two such launches never run at once (`runtime/turns.py`).
+    is_persistent: whether work-groups wait for each other. All of them must be able to run at once.
+    Two such launches never run at once (`runtime/turns.py`).
     """
 
     source: Source

@@ -85,19 +85,18 @@ class BoundCall:
                 return self._queue_behind(stream, wait_for)
             if stream.has_points:
                 return self._queue_to_point(stream)
-            queue = stream.native
             for one in self.ready:
-                native = _enqueue(one, queue)
+                native = _enqueue(one, stream)
         except pyopencl().Error as error:
             raise stream.engine.failure("cannot launch", error) from error
         return OpenCLEvent(stream, native)
 
     def _queue_to_point(self, stream: Any) -> Event:
-        """Queue all kernels without their own events. Return the point after them."""
+        """Queue all kernels, without events of their own. Return the point after them."""
         enqueue, queue = stream.raw_enqueue, stream.raw_queue
         for one in self.ready:
             if one.turns:
-                _enqueue(one, stream.native)
+                _enqueue(one, stream)
                 continue
             status = enqueue(queue, *one.raw)
             if status:
@@ -110,21 +109,23 @@ class BoundCall:
         event: OpenCLEvent | None = None
         causes: Sequence[Event] = ()
         for one in self.ready:
-            enqueue = functools.partial(_enqueue, one, stream.native)
+            enqueue = functools.partial(_enqueue, one, stream)
             event = stream.submit(enqueue, wait_for, "cannot launch")
             event.causes = causes = event.causes or causes
             wait_for = () if stream.order == "in" else (event,)
         return event or stream.nothing(wait_for)
 
 
-def _enqueue(one: _Ready, queue: Any, events: Sequence[Any] | None = None) -> Any:
+def _enqueue(one: _Ready, stream: Any, events: Sequence[Any] | None = None) -> Any:
     """Queue a kernel behind pyopencl events, and a persistent one in its turn."""
-    function, arguments = one.enqueue, (queue, one.kernel, one.global_size, one.local_size)
+    arguments = stream.native, one.kernel, one.global_size, one.local_size
     if one.turns is None:
-        return function(*arguments, wait_for=events)
-    return one.turns.launch(
-        queue, lambda before: function(*arguments, wait_for=[*(events or ()), *before])
-    )
+        return one.enqueue(*arguments, wait_for=events)
+
+    def enqueue(before: Sequence[Any]) -> Any:
+        return one.enqueue(*arguments, wait_for=[*(events or ()), *before])
+
+    return one.turns.launch(stream.native, enqueue, is_in_order=stream.order == "in")
 
 
 def _built(engine: OpenedDevice, launch: Launch) -> tuple[Launch, Any]:
