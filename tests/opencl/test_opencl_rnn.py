@@ -96,6 +96,22 @@ def test_one_launch_for_all_steps(target, planned_for_gpus, direction, text):
         assert sum("PERSISTENT" in launch.source.defines for launch in launches) == count
 
 
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--sdt=u8:u8:f32 --ddt=u8:u8:f32 --attr-rnn-data-qparams=50:100 l1t6mb3_slc12dhc12",
+        "--sdt=s8:f32:f32 --ddt=f32:f32:f32 --attr-rnn-data-qparams=60:-3.6 l2t5mb9_slc8dhc8",
+    ],
+)
+def test_persistent_kernels_of_integers(target, planned_for_gpus, text):
+    options = "--dir=FWD_I --alg=VANILLA_LSTM --wdt=s8 --attr-rnn-weights-qparams=0:90"
+    (problem,) = read(f"--knobs=persistent:yes --rnn {options} {text}")
+    result = run_case(problem, target.engine, impl=IMPL, checks=["integers", "random", "tiny"])
+    assert result.executed
+    assert not result.failures
+
+
 @pytest.mark.parametrize("direction", ["FWD_D", "BWD_DW"])
 def test_persistent_kernels_without_images(planned_for_gpus, direction):
     (problem,) = read(f"--knobs=persistent:yes --rnn --dir={direction} l1t9mb0_slc40dhc40")

@@ -1,6 +1,6 @@
-// DEVICE_FENCE orders a work-item's accesses for all work-groups, which OpenCL 1.2 cannot express.
-// After it, work-items behind the next barrier read what other work-groups wrote before theirs. SEEN
-// reads a number that other work-groups change.
+// DEVICE_FENCE orders the accesses of a work-group for all work-groups, which OpenCL 1.2 cannot
+// express. One work-item executes it, between two barriers of its work-group. SEEN reads a number that
+// other work-groups change.
 
 #define DEVICE_FENCE() __asm__ volatile("membar.gl;" : : : "memory")
 #define SEEN(number) seen(number)

@@ -1,6 +1,6 @@
-// Waits until all work-groups with the same get_group_id(1) have called this `calls` times. They have
-// their own number of arrivals, which is 0 before the first and after the last call. All work-groups
-// of the launch must run at the same time.
+// Waits until all work-groups with the same get_group_id(1) have called this function `calls` times.
+// These work-groups must run at the same time. `arrivals` counts their calls, and is 0 before the
+// first one. Call number `last` is the last one: it does not wait, and the count becomes 0 again.
 
 static inline void wait_for_groups(volatile __global uint *arrivals, const int calls, const int last)
 {

@@ -1,4 +1,4 @@
-"""The gradient of recurrent cells: a launch per step, then products over all steps.
+"""The gradient of recurrent cells: the steps, then products over all steps.
 
 The slopes of the sums of all steps are kept. The gradients of weights and of a layer's input are
 products of them.

@@ -1,4 +1,4 @@
-"""Recurrent cells forward: one product of all steps' inputs per layer, then a launch per step."""
+"""Recurrent cells forward: one product of all steps' inputs per layer, then the steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent cells and their gradient by products and a launch per step."""
+"""Recurrent cells and their gradient, by products of all steps and by steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRANSPOSED = ("weights_iter", "weights_projection")  # as the gradient reads the
 
 
 class Recurrent(Implementation[RNN]):
-    """All gates of all steps of a layer are one product; then a launch per step.
+    """The inputs of all steps of a layer are one product. Then the steps follow.
 
     Half types and integers are converted to f32 and back.
     """

@@ -1,9 +1,9 @@
 """Recurrent cells of integers: the cells of f32 with differences of integers.
 
 A difference is an integer minus the shift. Before the first step, states become differences and
-weights become f32. So the sums are exact, unless they are large. A cell multiplies a sum by a
-factor, which gives the number that it represents, and rounds each state to a difference. Results
-become integers, or numbers, after the last step.
+weights become f32. So the sums are exact if the shift is whole and the sums are below 2^24. A cell
+multiplies a sum by a factor, which gives the number that it represents, and rounds each state to a
+difference. Results become integers, or numbers, after the last step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Numbers:
             )
 
     def refused(self) -> Refused | None:
-        """Refuse scales with which integers represent numbers that are infinite in f32."""
+        """Refuse scales with which numbers or factors are infinite in f32."""
         given, most_q = self.given, np.iinfo(np.uint8).max
         weights = min(float(own.min()) for own in (given.weights, given.projection))
         most = max(
@@ -52,7 +52,7 @@ class Numbers:
         )  # fmt: skip
         if most <= float(np.finfo(np.float32).max):
             return None
-        text = f"numbers of integers must be finite in f32; got up to {most:.3g}"
+        text = f"numbers and factors must be finite in f32; got up to {most:.3g}"
         return Refused("attribute", f"rnn_data_qparams, rnn_weights_qparams: {text}")
 
     @property

@@ -105,7 +105,7 @@ class Layers:
             self.add(lambda: copied(self.engine, desc, wanted, Arg(place), Scratch()))
 
     def _round_first_state(self, numbers: Numbers) -> None:
-        """Make h before the first step differences of integers."""
+        """Convert h before the first step to differences of integers."""
         sizes = self.sizes
         count = sizes.layers * sizes.directions * sizes.batch * sizes.dic
         given, desc = self._tensors.get("src_iter"), self.op.src_iter

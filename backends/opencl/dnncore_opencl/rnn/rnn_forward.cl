@@ -1,8 +1,8 @@
 // One step of cells: products of the state, and the cell. Formulas: dnncore.ops.rnn.
 // z: the products of the step's input. h, c: the states before it. row: of the workspace.
-// middle: r h of GRU, or the result of LSTM before its projection. With INTEGER, states are differences
-// of integers from the shift: KEPT rounds a number to a difference, NUMBER is the number of one, and
-// SCALED that of a sum.
+// middle: r h of GRU, or the result of LSTM before its projection. With INTEGER, states are
+// differences of integers and the shift. KEPT rounds a number to a difference. NUMBER converts a
+// difference, and SCALED a sum of products, to the number that it represents.
 
 #define GATE(g, sum) (SCALED(g, (sum) + AT(z, n)[(g)*width + unit]) + READ(bias, g, unit))
 #define STORE_ROW(place, value) STORE(row, n, (place)*width + unit, value)

@@ -9,7 +9,7 @@
 // Each buffer has the element where it begins, and the step from row to row. A step of 0 means that
 // the tensor is absent.
 //
-// PERSISTENT: one launch for all steps. A tensor moves by a number of elements from step to step. A
+// PERSISTENT: one launch for several steps. A tensor moves by a number of elements from step to step. A
 // work-group keeps its weights in registers, and after each step it waits for the work-groups that
 // compute the other units of its images.
 

@@ -1,4 +1,4 @@
-"""Launches of one step of cells: the product of the state and its cell (`rnn_tile.cl`)."""
+"""Launches of steps of cells: products of the state, and the cells (`rnn_tile.cl`)."""
 
 from __future__ import annotations
 

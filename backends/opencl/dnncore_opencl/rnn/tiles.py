@@ -26,7 +26,7 @@ OF_ONE_GATE = ((1, 1, 1), (16, 2, 4), (math.inf, 4, 8))
 """Triples of the most images of a batch, and the units of a work-item and rows of a tile for it."""
 
 # Persistent kernels:
-LEAST_STEPS = 4  # of cells; the first and the last step have launches of their own
+LEAST_STEPS = 4  # of cells; the first and often the last step have launches of their own
 MOST_WORK = 1_050_000  # multiply-adds of a step per compute unit; with more, launches are faster
 ITEMS = 256  # work-items of a work-group; so each may have 255 registers on NVIDIA's GPUs
 KEPT_WEIGHTS = 128  # of a work-item, in registers
@@ -47,10 +47,14 @@ KNOBS = (
 
 @dataclass(frozen=True)
 class Tile:
-    """The tile of a work-group: work-items side by side, units of each, rows and slices.
+    """The tile of a work-group.
 
-    A persistent kernel has further fields. turns: the strips of a sum whose weights a work-item
-    keeps. strip: the length of a strip. bands: of images, which work-groups compute apart.
+    units: work-items side by side. each: units of a work-item. rows: images. slices: work-items
+    that share a sum.
+
+    The other fields are of persistent kernels. turns: how many strips of a sum a work-item adds; it
+    keeps their weights. strip: the length of a strip. bands: the parts of the batch that different
+    work-groups compute.
     """
 
     units: int
@@ -114,8 +118,8 @@ def persistent_tile(
 ) -> Tile | str:  # fmt: skip
     """Return the tile of a persistent kernel, or why there is none.
 
-    There are as many bands of images as registers for the weights permit, because a work-group with
-    more units and fewer images reads less. width: units; depth: of the sums; values: of knobs.
+    There are as many bands as the registers for weights permit, because a work-group with more
+    units and fewer images reads less. width: units; depth: of the sums; values: of knobs.
     """
     wish, most = values.get("persistent", "auto"), _groups_at_once(engine)
     work = batch * width * depth * gates
