@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Concat, Implementation, Refused
-from dnncore_cpu_numba.codegen.nest import Shift, nests
+from dnncore_cpu_numba.codegen.nest import Nest, Shift, nests
 from dnncore_cpu_numba.codegen.type_conversion import FLOATS, INTEGERS
-from dnncore_cpu_numba.copies.reformat import copies_of_nests
+from dnncore_cpu_numba.copies.reformat import copies_of_nests, copies_side_by_side
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.finish import WORDS
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
@@ -18,7 +18,10 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 
 class ConcatImplementation(Implementation[Concat]):
-    """Rows of vectors or transposes, source by source. A source that lies in dst is not copied."""
+    """Rows of vectors or transposes. A source that lies in dst is not copied.
+
+    The sources are copied one after the other. Short rows are copied side by side.
+    """
 
     name = "cpu_numba:rows"
     data_types = (*FLOATS, *INTEGERS)
@@ -36,16 +39,24 @@ class ConcatImplementation(Implementation[Concat]):
 def _steps(op: Concat, attr: Attributes, dst: Tensor) -> list[Step]:
     """Return the steps of all sources."""
     tensors = arguments(op, attr=attr)
+    starts = dict(zip(op.source_names, op.starts, strict=True))
+    parts: dict[str, list[Nest]] = {}
     steps: list[Step] = []
-    for name, start in zip(op.source_names, op.starts, strict=True):
+    for name, start in starts.items():
         src = tensors[name]
         if name in attr.scales:
             scaled = [dst, src, tensors[f"{name}_scales"]]
             shift = Shift(op.axis, (start, 0, 0))
             steps += chain_steps(src.desc.dims, scaled, [binary("mul", 2)], shift=shift)
         else:
-            parts = nests(src.desc.dims, (dst.desc, src.desc), shift=Shift(op.axis, (start, 0)))
-            steps += copies_of_nests(parts, dst, src)
+            shift = Shift(op.axis, (start, 0))
+            parts[name] = nests(src.desc.dims, (dst.desc, src.desc), shift=shift)
+    sources = [tensors[name] for name in parts]
+    together = copies_side_by_side(list(parts.values()), dst, sources)
+    if together is not None:
+        return steps + together
+    for own, src in zip(parts.values(), sources, strict=True):
+        steps += copies_of_nests(own, dst, src)
     return steps
 
 
