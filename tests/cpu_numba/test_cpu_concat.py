@@ -1,4 +1,4 @@
-"""Concat of channels-last images: sources whose short rows share cache lines are copied together."""
+"""Concat of channels-last images: short rows that share cache lines are copied together."""
 
 from __future__ import annotations
 
