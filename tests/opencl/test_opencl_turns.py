@@ -20,6 +20,7 @@ from dnncore_opencl.runtime.turns import Turns, turns_of
 import dnncore as dnn
 from dnncore.problem import read
 
+cl = pytest.importorskip("pyopencl")
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 IMPL, PERSISTENT = "opencl:steps", {"persistent": "yes"}
 CELLS = "--rnn --dir=FWD_I --alg=VANILLA_LSTM l1t9mb3_slc8dhc8"
@@ -93,6 +94,22 @@ def test_a_launch_that_failed_at_once_does_not_hide_the_one_before():
     launches.launch(Queue(), Event(FAILED))
     launches.launch(Queue(), Event())
     assert launches.waits[-1] == [first]
+
+
+def test_a_launch_on_a_lost_device_is_over():
+    class Lost(Event):
+        @property
+        def command_execution_status(self):
+            raise cl.LogicError("the device is lost")
+
+        @command_execution_status.setter
+        def command_execution_status(self, status):
+            """The status is unknown."""
+
+    launches = Launches()
+    launches.launch(Queue(), Lost())
+    launches.launch(Queue(), Event())
+    assert launches.waits == [[], []]
 
 
 def test_an_interrupted_launch_is_not_forgotten(monkeypatch):

@@ -41,8 +41,13 @@ class _Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether the launch has ended or failed."""
-        return self.event is not None and self.event.command_execution_status <= 0
+        """Whether the launch has ended or failed, or its device is lost."""
+        if self.event is None:
+            return False
+        try:
+            return bool(self.event.command_execution_status <= 0)
+        except pyopencl().Error:
+            return True
 
     def end(self) -> Any:
         """Return an event for other queues.
