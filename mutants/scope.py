@@ -10,6 +10,7 @@ Out of scope by rule is code that does not change results:
 - estimates of time, thresholds, tuning, prefetches, non-temporal stores
 - texts for people, annotations, assertions, and the costs that benchmarks print
 - NVIDIA's instructions (`*_nvidia.cl`, `mma_ptx.cl`), which need a device of NVIDIA
+- `wait_for_groups.cl` and `fence.cl`: only NVIDIA's devices run several work-groups that wait
 - `pooling_planes.cl` and `transpose_tiled.cl`, whose barriers PoCL loses; Intel's runtime tests
   them
 - runtimes: threads, streams and events, whose tests check faults, not formulas
@@ -112,7 +113,8 @@ STRATA = (
     Stratum(
         "templates",
         (f"{OPENCL}/**/*.cl",),
-        ("*_nvidia.cl", "*/mma_ptx.cl", "*/pooling_planes.cl", "*/transpose_tiled.cl"),
+        ("*_nvidia.cl", "*/mma_ptx.cl", "*/wait_for_groups.cl", "*/fence.cl",
+         "*/pooling_planes.cl", "*/transpose_tiled.cl"),
         "pocl",
         "reference,opencl",
         OPENCL_TESTS,
