@@ -143,12 +143,15 @@ def _divided(axis: Along, width: int, *, by_tap: bool) -> RowTiles:
     relative = np.where(taps > 0, source - base[:, None], 0)
     numbers = np.where(taps > 0, tap, 0) if by_tap else np.zeros_like(tap)
     forms = np.stack([taps, relative, numbers], axis=1).reshape(len(starts), -1)
-    different, numbered = np.unique(forms, axis=0, return_inverse=True)
-    numbered = numbered.reshape(-1)
-    patterns = tuple(_pattern(form.reshape(3, width), axis, by_tap=by_tap) for form in different)
+    of_forms: dict[tuple[int, ...], list[int]] = {}  # np.unique swallows errors of signal handlers
+    for i, form in enumerate(forms.tolist()):
+        of_forms.setdefault(tuple(form), []).append(i)
+    different = sorted(of_forms)
+    patterns = tuple(
+        _pattern(np.array(form).reshape(3, width), axis, by_tap=by_tap) for form in different
+    )
     tiles = tuple(
-        tuple((int(starts[i]), int(base[i])) for i in np.flatnonzero(numbered == k))
-        for k in range(len(different))
+        tuple((int(starts[i]), int(base[i])) for i in of_forms[form]) for form in different
     )
     return RowTiles(patterns, tiles)
 
