@@ -84,7 +84,7 @@ def test_knobs_of_tiles(target, planned_for_gpus, direction, text, knobs):
     ],
 )
 def test_one_launch_for_all_steps(target, planned_for_gpus, direction, text):
-    """With at most one work-group, which any device can run."""
+    """With one work-group, which waits for no other. So any device can run it."""
     (problem,) = read(f"--rnn --dir={direction} {text}")
     for wish, count in (("no", 0), ("yes", problem.op.sizes.layers * problem.op.sizes.directions)):
         asked = replace(problem, knobs=f"persistent:{wish}")

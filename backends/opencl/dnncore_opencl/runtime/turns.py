@@ -27,7 +27,7 @@ _of_contexts: weakref.WeakValueDictionary[int, Turns] = weakref.WeakValueDiction
 _busy: set[Turns] = set()  # these outlive their engines, because their launches do
 _lock = threading.RLock()
 locks.append(_lock)
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # another thread of the parent may hold the lock
     os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
